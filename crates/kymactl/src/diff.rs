@@ -13,7 +13,7 @@ use crate::{
     error::Error,
     file::read_text,
     output::{self, Format},
-    reach::Reach,
+    reader::ReaderArgs,
 };
 
 use text::Change;
@@ -34,7 +34,7 @@ pub(crate) struct Diff {
     #[command(flatten)]
     shared: HubArgs,
     #[command(flatten)]
-    reach: Reach,
+    reader: ReaderArgs,
 }
 
 impl Diff {
@@ -48,7 +48,7 @@ impl Diff {
     }
 
     async fn changes(self) -> Result<bool, Error> {
-        let runtime = self.reach.runtime().await?;
+        let runtime = self.reader.runtime().await?;
         let component = self.wished(&runtime).await?;
         if component.metadata.deletion_timestamp.is_some() {
             let name = component.metadata.name.unwrap_or_default();
@@ -57,7 +57,7 @@ impl Diff {
         if component.spec.suspend == Some(true) {
             output::remark("the component is suspended: nothing of this is done before it is resumed");
         }
-        let format = self.reach.hub.format();
+        let format = self.reader.hub.format();
         // Deleted when the process ends, unless a directory is named.
         let cache = tempfile::tempdir()?;
         let mut content = self.content;
@@ -73,18 +73,18 @@ impl Diff {
     /// Returns the desired component: from the hub, or from the file merged over the one on the hub.
     async fn wished(&self, runtime: &Runtime) -> Result<HelmComponent, Error> {
         let Some(path) = &self.file else {
-            return self.reach.component(runtime, self.component.as_deref().unwrap_or_default()).await;
+            return self.reader.component(runtime, self.component.as_deref().unwrap_or_default()).await;
         };
         let mut wished: HelmComponent = serde_saphyr::from_str(&read_text(path)?)
             .map_err(|error| Error::input(path.display().to_string(), error.to_string()))?;
-        let namespace = self.reach.namespace();
+        let namespace = self.reader.namespace();
         let named = wished.metadata.namespace.get_or_insert_with(|| namespace.to_owned());
         if named != namespace {
             let problem = format!("it is in namespace {named}; repeat with --namespace={named}");
             return Err(Error::input(path.display().to_string(), problem));
         }
         let name = wished.metadata.name.clone().unwrap_or_default();
-        let live = self.reach.find(runtime, &name).await?;
+        let live = self.reader.find(runtime, &name).await?;
         Ok(live.map_or(wished.clone(), |live| over(live, wished)))
     }
 }

@@ -73,7 +73,7 @@ pub(crate) enum Error {
     Target(Box<kyma_sdk::Failure>),
     /// Some clusters were not adopted; each was reported.
     #[error("{count} clusters were left: see their reasons above")]
-    Left {
+    NotAdopted {
         /// Number of clusters.
         count: usize,
     },
@@ -105,7 +105,7 @@ pub(crate) enum Error {
     },
     /// Some HelmReleases stay with Flux; the reasons were reported.
     #[error("these HelmReleases were left, see why above: {names}")]
-    ReleasesLeft {
+    NotMigrated {
         /// Names of the HelmReleases.
         names: String,
     },
@@ -210,12 +210,12 @@ impl Error {
             | Self::Operator { .. }
             | Self::ComponentEnded { .. }
             | Self::Target(_)
-            | Self::Left { .. }
+            | Self::NotAdopted { .. }
             | Self::NotMoved { .. }
             | Self::TestFailed { .. }
             | Self::Unready { .. }
             | Self::Changed { .. }
-            | Self::ReleasesLeft { .. }
+            | Self::NotMigrated { .. }
             | Self::Stopped => ExitCode::FAILURE,
         }
     }

@@ -14,7 +14,7 @@ mod migrate;
 mod module;
 mod name;
 mod output;
-mod reach;
+mod reader;
 mod reconcile;
 mod request;
 mod reset;

@@ -26,7 +26,7 @@ use std::{collections::BTreeSet, path::PathBuf};
 use clap::Args;
 use serde_json::Value;
 
-use self::{convert::Conversion, write::Outcome};
+use self::{convert::Conversion, write::MigrationOutcome};
 use crate::{
     error::Error,
     hub::GlobalFlags,
@@ -114,21 +114,21 @@ async fn applied(flux: &read::Flux, releases: &[Value], all: &[Conversion]) -> R
         let (release, converted) = (&releases[position], &all[position]);
         output::remark(&report::text(converted));
         let outcome = match depends::needs(converted).find(|name| left.contains(*name)) {
-            Some(name) => Outcome::Left(format!(
+            Some(name) => MigrationOutcome::NotMigrated(format!(
                 "it depends on {name}, which was left; named alone it is taken over without that"
             )),
             None => flux
                 .take_over(release, converted)
                 .await
-                .unwrap_or_else(|error| Outcome::Left(error.to_string())),
+                .unwrap_or_else(|error| MigrationOutcome::NotMigrated(error.to_string())),
         };
         output::result(&format!("{}: {}", converted.release, outcome.says()))?;
-        if outcome.is_left() {
+        if outcome.is_unfinished() {
             left.extend(converted.component.as_ref().map(kube::ResourceExt::name_any));
             names.push(converted.release.clone());
         }
     }
-    if names.is_empty() { Ok(()) } else { Err(Error::ReleasesLeft { names: names.join(", ") }) }
+    if names.is_empty() { Ok(()) } else { Err(Error::NotMigrated { names: names.join(", ") }) }
 }
 
 /// Prints components to standard output, by default as YAML, and findings to standard error.
@@ -147,5 +147,5 @@ fn printed(all: &[Conversion], format: Format) -> Result<(), Error> {
     output::result(&format.text(&components, || yaml, names)?)?;
     let refused: Vec<&str> =
         all.iter().filter(|one| one.component.is_none()).map(|one| one.release.as_str()).collect();
-    if refused.is_empty() { Ok(()) } else { Err(Error::ReleasesLeft { names: refused.join(", ") }) }
+    if refused.is_empty() { Ok(()) } else { Err(Error::NotMigrated { names: refused.join(", ") }) }
 }

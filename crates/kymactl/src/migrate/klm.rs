@@ -120,18 +120,18 @@ impl Klm {
         let deadline = Instant::now() + self.timeout;
         let mut idle = false;
         for number in 0..LOOKS {
-            let mut look = read::look(start, &self.target_namespace).await?;
-            if !self.rollback && plan::needs_klm_stopped(&look.facts) {
-                look.facts.klm = self.klm_state(&look).await?;
+            let mut snapshot = read::read_snapshot(start, &self.target_namespace).await?;
+            if !self.rollback && plan::needs_klm_stopped(&snapshot.facts) {
+                snapshot.facts.klm = self.klm_state(&snapshot).await?;
             }
             if number == 0 {
-                *first = report::lines(&look.facts);
-                idle = self.is_idle(&look.facts);
+                *first = report::lines(&snapshot.facts);
+                idle = self.is_idle(&snapshot.facts);
             }
             let done = if self.rollback {
-                self.step_back(&look, deadline).await
+                self.step_back(&snapshot, deadline).await
             } else {
-                self.step(&look, deadline).await
+                self.step(&snapshot, deadline).await
             };
             match done {
                 Ok(true) => return Ok(self.outcome(idle)),
@@ -140,23 +140,23 @@ impl Klm {
                 Err(StopReason::Failed(error)) if error.is_conflict() && Instant::now() < deadline => {}
                 Err(stopped) => return Err(stopped),
             }
-            start = look.start;
+            start = snapshot.start;
         }
         Err(StopReason::Obstacles(vec!["it does not come to an end: run the command again".to_owned()]))
     }
 
-    async fn klm_state(&self, look: &KymaSnapshot) -> Result<KlmState, Error> {
-        let namespace = look.facts.kyma.namespace().unwrap_or_default();
-        let state = self.lease.state(&look.start.hub, &namespace).await?;
+    async fn klm_state(&self, snapshot: &KymaSnapshot) -> Result<KlmState, Error> {
+        let namespace = snapshot.facts.kyma.namespace().unwrap_or_default();
+        let state = self.lease.state(&snapshot.start.hub, &namespace).await?;
         let confirmed = state == KlmState::Unknown && self.is_stopped;
         Ok(if confirmed { KlmState::Stopped } else { state })
     }
 
     fn is_idle(&self, facts: &MigrationState) -> bool {
         if self.rollback {
-            back::next(facts) == back::Step::Done
+            back::next(facts) == back::RollbackStep::Done
         } else {
-            plan::next(facts) == plan::Step::Done
+            plan::next(facts) == plan::HandOverStep::Done
         }
     }
 
@@ -172,9 +172,9 @@ impl Klm {
     }
 
     /// Runs the next step of a hand-over. Returns true if there is none.
-    async fn step(&self, look: &KymaSnapshot, deadline: Instant) -> Result<bool, StopReason> {
-        use plan::Step;
-        let facts = &look.facts;
+    async fn step(&self, snapshot: &KymaSnapshot, deadline: Instant) -> Result<bool, StopReason> {
+        use plan::HandOverStep;
+        let facts = &snapshot.facts;
         forbid(plan::obstacles(facts))?;
         if self.dry_run {
             return Ok(true);
@@ -182,71 +182,71 @@ impl Klm {
         let step = plan::next(facts);
         told(facts, &step);
         match step {
-            Step::Mark => look.mark().await?,
-            Step::Make(module) => look.make(&module).await?,
-            Step::Seed(module) => look.seed(&module).await?,
-            Step::Release(module) => look.skip(&module, false).await?,
-            Step::AwaitApplied(module) => {
+            HandOverStep::RecordAndLabel => snapshot.mark().await?,
+            HandOverStep::CreateComponent(module) => snapshot.make(&module).await?,
+            HandOverStep::WriteInventory(module) => snapshot.seed(&module).await?,
+            HandOverStep::StartReconciler(module) => snapshot.skip(&module, false).await?,
+            HandOverStep::AwaitApplied(module) => {
                 let applied = |one: Option<&HelmComponent>| one.is_some_and(HelmComponent::is_applied);
-                await_component(look, &module, "has not applied its objects", deadline, applied).await?;
+                await_component(snapshot, &module, "has not applied its objects", deadline, applied).await?;
             }
-            Step::Unverified(module, problems) => {
+            HandOverStep::ReportDifferences(module, problems) => {
                 return Err(StopReason::Obstacles(
                     problems.into_iter().map(|what| format!("module {module}: {what}")).collect(),
                 ));
             }
-            Step::Drop(module) => look.drop_finalizers(&module).await?,
-            Step::HandOver => look.say(labels::HAND_OVER_DONE).await?,
-            Step::AwaitReport => {
+            HandOverStep::RemoveFinalizers(module) => snapshot.drop_finalizers(&module).await?,
+            HandOverStep::StartOperators => snapshot.say(labels::HAND_OVER_DONE).await?,
+            HandOverStep::AwaitReport => {
                 let reported = |kyma: Option<&Kyma>| kyma.is_some_and(plan::is_reported_by_us);
                 let why = || "kyma-operator has not reported on it: is it running?".to_owned();
-                within(deadline, kymas(look), &facts.kyma.name_any(), reported, why).await?;
+                within(deadline, kymas(snapshot), &facts.kyma.name_any(), reported, why).await?;
             }
-            Step::Settle => look.settle().await?,
-            Step::Close(module) => look.close(&module).await?,
-            Step::Done => return Ok(true),
+            HandOverStep::CleanStatus => snapshot.settle().await?,
+            HandOverStep::RemoveLastFinalizers(module) => snapshot.close(&module).await?,
+            HandOverStep::Done => return Ok(true),
         }
         Ok(false)
     }
 
     /// Runs the next step of giving a Kyma back. Returns true if there is none.
-    async fn step_back(&self, look: &KymaSnapshot, deadline: Instant) -> Result<bool, StopReason> {
-        use back::Step;
-        forbid(back::obstacles(&look.facts))?;
+    async fn step_back(&self, snapshot: &KymaSnapshot, deadline: Instant) -> Result<bool, StopReason> {
+        use back::RollbackStep;
+        forbid(back::obstacles(&snapshot.facts))?;
         if self.dry_run {
             return Ok(true);
         }
-        let step = back::next(&look.facts);
-        told(&look.facts, &step);
+        let step = back::next(&snapshot.facts);
+        told(&snapshot.facts, &step);
         match step {
-            Step::Stop => look.say(labels::HAND_OVER_PENDING).await?,
-            Step::AwaitOperator(operator) => {
+            RollbackStep::StopOperators => snapshot.say(labels::HAND_OVER_PENDING).await?,
+            RollbackStep::AwaitOperator(operator) => {
                 let stopped = |kyma: Option<&Kyma>| kyma.is_none_or(|kyma| !back::is_at_work(kyma, operator));
                 let why = || format!("{operator} does not say that it has stopped: is it running?");
-                within(deadline, kymas(look), &look.facts.kyma.name_any(), stopped, why).await?;
+                within(deadline, kymas(snapshot), &snapshot.facts.kyma.name_any(), stopped, why).await?;
             }
-            Step::Suspend(module) => look.skip(&module, true).await?,
-            Step::AwaitStop(module) => {
+            RollbackStep::StopComponent(module) => snapshot.skip(&module, true).await?,
+            RollbackStep::AwaitComponentStop(module) => {
                 let stopped = |one: Option<&HelmComponent>| one.is_none_or(HelmComponent::has_stopped);
-                await_component(look, &module, "has not stopped", deadline, stopped).await?;
+                await_component(snapshot, &module, "has not stopped", deadline, stopped).await?;
             }
-            Step::GiveBack(module) => look.give_back(&module).await?,
-            Step::Delete(module) => look.delete(&module).await?,
-            Step::AwaitGone(module) => {
-                let uid = look.facts.modules[&module].component.as_ref().and_then(kube::ResourceExt::uid);
+            RollbackStep::ReturnObjects(module) => snapshot.give_back(&module).await?,
+            RollbackStep::DeleteComponent(module) => snapshot.delete(&module).await?,
+            RollbackStep::AwaitDeletion(module) => {
+                let uid = snapshot.facts.modules[&module].component.as_ref().and_then(kube::ResourceExt::uid);
                 let gone = is_deleted(uid.as_deref().unwrap_or_default());
-                await_component(look, &module, "is not gone", deadline, gone).await?;
+                await_component(snapshot, &module, "is not gone", deadline, gone).await?;
             }
-            Step::Restore(module) => look.restore(&module).await?,
-            Step::RestoreStatus => {
-                let noted = note::read(&look.facts.kyma.metadata).unwrap_or_default();
-                look.restore_target_kyma(&noted).await?;
-                look.remove_stamp().await?;
-                look.restore_status(&noted).await?;
+            RollbackStep::RestoreManifest(module) => snapshot.restore(&module).await?,
+            RollbackStep::RestoreStatus => {
+                let noted = note::read(&snapshot.facts.kyma.metadata).unwrap_or_default();
+                snapshot.restore_target_kyma(&noted).await?;
+                snapshot.remove_stamp().await?;
+                snapshot.restore_status(&noted).await?;
             }
-            Step::DropMirrors => look.drop_mirrors().await?,
-            Step::Leave => look.leave().await?,
-            Step::Done => return Ok(true),
+            RollbackStep::DeleteMirrors => snapshot.drop_mirrors().await?,
+            RollbackStep::RemoveLabels => snapshot.leave().await?,
+            RollbackStep::Done => return Ok(true),
         }
         Ok(false)
     }
@@ -274,20 +274,20 @@ fn told(facts: &MigrationState, step: &impl Display) {
     output::remark(&format!("{}: {step}", facts.kyma.name_any()));
 }
 
-fn kymas(look: &KymaSnapshot) -> Api<Kyma> {
-    Api::namespaced(look.start.hub.clone(), &look.facts.kyma.namespace().unwrap_or_default())
+fn kymas(snapshot: &KymaSnapshot) -> Api<Kyma> {
+    Api::namespaced(snapshot.start.hub.clone(), &snapshot.facts.kyma.namespace().unwrap_or_default())
 }
 
 async fn await_component(
-    look: &KymaSnapshot,
+    snapshot: &KymaSnapshot,
     module: &str,
     what: &str,
     deadline: Instant,
     wanted: impl Condition<HelmComponent>,
 ) -> Result<(), StopReason> {
-    let kyma = &look.facts.kyma;
+    let kyma = &snapshot.facts.kyma;
     let api: Api<HelmComponent> =
-        Api::namespaced(look.start.hub.clone(), &kyma.namespace().unwrap_or_default());
+        Api::namespaced(snapshot.start.hub.clone(), &kyma.namespace().unwrap_or_default());
     let name = names::component_name(&kyma.name_any(), module);
     if within(deadline, api.clone(), &name, wanted, String::new).await.is_ok() {
         return Ok(());

@@ -119,9 +119,9 @@ async fn install_all(client: &Client, marks: bool) -> Result<(), Error> {
         }
         let installed = api.get_opt(&name).await?;
         match judge(installed.as_ref(), &crd) {
-            Step::Keep => {}
-            Step::Refuse { version } => return Err(Error::NewerCrd { name, version }),
-            Step::Apply => {
+            CrdAction::Keep => {}
+            CrdAction::Refuse { version } => return Err(Error::NewerCrd { name, version }),
+            CrdAction::Apply => {
                 if marks || installed.is_some() {
                     mark(&mut crd.metadata, installed.as_ref().map(|live| &live.metadata));
                 }
@@ -135,7 +135,7 @@ async fn install_all(client: &Client, marks: bool) -> Result<(), Error> {
 
 /// Action for one CRD.
 #[derive(Debug, PartialEq, Eq)]
-enum Step {
+enum CrdAction {
     /// Keep it: it has all required fields.
     Keep,
     /// Apply it: it is missing, or older and lacks fields.
@@ -144,19 +144,19 @@ enum Step {
     Refuse { version: String },
 }
 
-fn judge(installed: Option<&Crd>, ours: &Crd) -> Step {
-    let Some(installed) = installed else { return Step::Apply };
+fn judge(installed: Option<&Crd>, ours: &Crd) -> CrdAction {
+    let Some(installed) = installed else { return CrdAction::Apply };
     if missing_fields(installed, ours).is_empty() {
-        return Step::Keep;
+        return CrdAction::Keep;
     }
     let version = |crd: &Crd| crd.annotations().get(annotations::CRD_VERSION).cloned();
     let parsed = |crd: &Crd| version(crd).and_then(|version| Version::parse(&version).ok());
     let is_newer = |(theirs, ours): (Version, Version)| theirs.cmp_precedence(&ours) == Ordering::Greater;
     match version(installed) {
         Some(version) if parsed(installed).zip(parsed(ours)).is_some_and(is_newer) => {
-            Step::Refuse { version }
+            CrdAction::Refuse { version }
         }
-        _ => Step::Apply,
+        _ => CrdAction::Apply,
     }
 }
 
@@ -182,12 +182,12 @@ mod tests {
     #[test]
     fn a_newer_crd_is_never_applied_over() {
         let ours = crd(Some("1.2.0"), &["a", "b"]);
-        assert_eq!(judge(None, &ours), Step::Apply);
-        assert_eq!(judge(Some(&crd(Some("1.3.0"), &["a", "b", "c"])), &ours), Step::Keep);
-        let refused = Step::Refuse { version: "1.3.0".to_owned() };
+        assert_eq!(judge(None, &ours), CrdAction::Apply);
+        assert_eq!(judge(Some(&crd(Some("1.3.0"), &["a", "b", "c"])), &ours), CrdAction::Keep);
+        let refused = CrdAction::Refuse { version: "1.3.0".to_owned() };
         assert_eq!(judge(Some(&crd(Some("1.3.0"), &["a", "c"])), &ours), refused);
         for older in [Some("1.1.9"), Some("1.2.0"), Some("no version"), None] {
-            assert_eq!(judge(Some(&crd(older, &["a", "c"])), &ours), Step::Apply, "{older:?}");
+            assert_eq!(judge(Some(&crd(older, &["a", "c"])), &ours), CrdAction::Apply, "{older:?}");
         }
     }
 

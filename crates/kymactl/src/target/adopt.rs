@@ -176,7 +176,7 @@ async fn all(starts: Vec<Start>, write: bool, lines: &mut Lines) -> Result<(), E
         return Err(Error::input("--all", problem));
     }
     lines.sum_up(&format!("{adopted} adopted, {left} left"))?;
-    if left > 0 { Err(Error::Left { count: left }) } else { Ok(()) }
+    if left > 0 { Err(Error::NotAdopted { count: left }) } else { Ok(()) }
 }
 
 /// Returns a progress bar, drawn only if standard error is a terminal.

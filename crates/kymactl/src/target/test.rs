@@ -32,7 +32,7 @@ pub(crate) struct Test {
 
 /// An action on a target, as in RBAC.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Right {
+struct Permission {
     verb: &'static str,
     group: &'static str,
     resource: &'static str,
@@ -66,15 +66,15 @@ impl Test {
         if missing.is_empty() {
             return report.passed("rights", "all that the operators need");
         }
-        for right in &missing {
-            let words = format!("missing: {}", right.words());
+        for permission in &missing {
+            let words = format!("missing: {}", permission.words());
             report.0.add(&format!("  {words}"), "rights", &words)?;
         }
         report.step("rights", Err(lack_of_rights(missing.len())))
     }
 }
 
-/// Returns the failure for a user that lacks `count` rights.
+/// Returns the failure for a user that lacks `count` permissions.
 fn lack_of_rights(count: usize) -> Failure {
     let words = format!(
         "rights that are missing: {count}; bind the roles that `<operator> rbac --for target` prints to the \
@@ -100,34 +100,35 @@ impl Report {
     }
 }
 
-/// Returns the rights that operators need on a target and that the access Secret's user lacks.
-async fn missing(target: &Target) -> Result<Vec<Right>, Failure> {
+/// Returns the permissions that operators need on a target and that the access Secret's user lacks.
+async fn missing(target: &Target) -> Result<Vec<Permission>, Failure> {
     let tables = [KymaOperator::rbac(), HelmComponentProgram::rbac(), ReleaseMetaSyncer::rbac()];
-    let needed: BTreeSet<Right> = tables.iter().flat_map(|table| &table.target).flat_map(rights).collect();
-    let asked = futures::stream::iter(needed).map(|right| async move {
-        let allowed = right.is_allowed(target).await?;
-        Ok::<_, Failure>((!allowed).then_some(right))
+    let needed: BTreeSet<Permission> =
+        tables.iter().flat_map(|table| &table.target).flat_map(permissions).collect();
+    let asked = futures::stream::iter(needed).map(|permission| async move {
+        let allowed = permission.is_allowed(target).await?;
+        Ok::<_, Failure>((!allowed).then_some(permission))
     });
-    let answers: Vec<Option<Right>> = asked.buffered(PARALLEL).try_collect().await?;
+    let answers: Vec<Option<Permission>> = asked.buffered(PARALLEL).try_collect().await?;
     Ok(answers.into_iter().flatten().collect())
 }
 
 /// Returns the single actions of a rule.
-fn rights(rule: &Rule) -> Vec<Right> {
+fn permissions(rule: &Rule) -> Vec<Permission> {
     let names = if rule.names.is_empty() { &[""] } else { rule.names };
-    let mut rights = Vec::new();
+    let mut permissions = Vec::new();
     for verb in rule.verbs.iter().copied() {
-        rights.extend(rule.paths.iter().map(|path| Right { verb, path, ..Right::default() }));
+        permissions.extend(rule.paths.iter().map(|path| Permission { verb, path, ..Permission::default() }));
         for (group, resource) in
             rule.groups.iter().flat_map(|group| rule.resources.iter().map(move |resource| (group, resource)))
         {
-            rights.extend(names.iter().map(|name| Right { verb, group, resource, name, path: "" }));
+            permissions.extend(names.iter().map(|name| Permission { verb, group, resource, name, path: "" }));
         }
     }
-    rights
+    permissions
 }
 
-impl Right {
+impl Permission {
     async fn is_allowed(&self, target: &Target) -> Result<bool, Failure> {
         let reviews: Api<SelfSubjectAccessReview> = Api::all(target.client());
         let review = SelfSubjectAccessReview { spec: self.question(), ..SelfSubjectAccessReview::default() };
@@ -171,12 +172,12 @@ mod tests {
     #[test]
     fn a_rule_is_asked_for_action_by_action() {
         const RULE: Rule = Rule::new(&["", "apps"], &["pods/log"], &["get"], "").named(&["a"]);
-        let words: Vec<String> = rights(&RULE).iter().map(Right::words).collect();
+        let words: Vec<String> = permissions(&RULE).iter().map(Permission::words).collect();
         assert_eq!(words, ["get pods/log a", "get pods/log.apps a"]);
         let paths: Vec<String> =
-            rights(&Rule::paths(&["/readyz"], &["get"], "")).iter().map(Right::words).collect();
+            permissions(&Rule::paths(&["/readyz"], &["get"], "")).iter().map(Permission::words).collect();
         assert_eq!(paths, ["get /readyz"]);
-        let question = rights(&RULE)[1].question().resource_attributes.unwrap();
+        let question = permissions(&RULE)[1].question().resource_attributes.unwrap();
         assert_eq!(question.subresource.as_deref(), Some("log"));
         assert_eq!(question.resource.as_deref(), Some("pods"));
     }

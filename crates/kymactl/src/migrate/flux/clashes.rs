@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::convert::{self, Conversion};
 use super::facts::{Facts, Kind, ReducedObject, Ref};
-use super::finding::{Finding, Weight};
+use super::finding::{Finding, Severity};
 
 /// Finds components, and copies for namespace `hub`, that would share a name. Equal component names are refused, and
 /// components with equal names of different copies are suspended.
@@ -33,7 +33,7 @@ fn names(all: &mut [Conversion]) {
         for position in positions {
             let one = &mut all[position];
             one.component = None;
-            one.findings.push(Finding::new("metadata.name", Weight::Refused, &says));
+            one.findings.push(Finding::new("metadata.name", Severity::Refused, &says));
             one.sort();
         }
     }
@@ -58,7 +58,7 @@ fn copies(releases: &[Value], facts: &Facts, hub: &str, all: &mut [Conversion]) 
                 "in namespace {hub} it would have the name of {}, which is not known to be the same: rename one of them",
                 others.join(" and ")
             );
-            converted.findings.push(Finding::new(copied.says(), Weight::Changes, says));
+            converted.findings.push(Finding::new(copied.says(), Severity::Suspended, says));
             component.spec.suspend = Some(true);
         }
         converted.sort();
@@ -116,8 +116,8 @@ mod tests {
         all
     }
 
-    fn worst(all: &[Conversion]) -> Vec<Weight> {
-        all.iter().map(|one| one.findings[0].weight).collect()
+    fn worst(all: &[Conversion]) -> Vec<Severity> {
+        all.iter().map(|one| one.findings[0].severity).collect()
     }
 
     #[test]
@@ -135,21 +135,25 @@ mod tests {
         let (one, other) = (json!({"values.yaml": "a: 1"}), json!({"values.yaml": "a: 2"}));
         let of = |secrets: &[(&str, Value)], hub| kept_apart(&[("a", "x"), ("b", "y")], secrets, hub);
         let differing = of(&[("a", one.clone()), ("b", other.clone())], "hub");
-        assert_eq!(worst(&differing), [Weight::Changes, Weight::Changes]);
+        assert_eq!(worst(&differing), [Severity::Suspended, Severity::Suspended]);
         assert_eq!(differing[0].findings[0].path, "Secret a/words");
         assert!(differing.iter().all(|one| one.component.as_ref().unwrap().spec.suspend == Some(true)));
         assert_eq!(
             worst(&of(&[("a", one.clone()), ("b", one.clone())], "hub")),
-            [Weight::Todo, Weight::Todo]
+            [Severity::ActionRequired, Severity::ActionRequired]
         );
-        assert_eq!(worst(&of(&[], "hub")), [Weight::Changes, Weight::Changes], "neither is known");
+        assert_eq!(worst(&of(&[], "hub")), [Severity::Suspended, Severity::Suspended], "neither is known");
         let beside = of(&[("a", one), ("b", other)], "b");
-        assert_eq!(worst(&beside), [Weight::Changes, Weight::Todo], "what is there already stays");
+        assert_eq!(
+            worst(&beside),
+            [Severity::Suspended, Severity::ActionRequired],
+            "what is there already stays"
+        );
     }
 
     #[test]
     fn several_releases_of_a_namespace_share_what_is_copied() {
         let all = kept_apart(&[("a", "x"), ("a", "y")], &[], "hub");
-        assert_eq!(worst(&all), [Weight::Todo, Weight::Todo]);
+        assert_eq!(worst(&all), [Severity::ActionRequired, Severity::ActionRequired]);
     }
 }

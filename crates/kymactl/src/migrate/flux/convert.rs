@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use super::facts::{Facts, Kind, ReducedObject, Ref, is_set, list, text};
 use super::failures;
 use super::fields;
-use super::finding::{Finding, Weight};
+use super::finding::{Finding, Severity};
 use super::patches;
 use super::source::ReleaseReferences;
 use super::values_from::ValuesReferences;
@@ -42,12 +42,12 @@ pub(super) struct Conversion {
 impl Conversion {
     /// Reports whether no finding blocks the component.
     pub(super) fn is_clean(&self) -> bool {
-        !self.findings.iter().any(|finding| finding.weight <= Weight::Changes)
+        !self.findings.iter().any(|finding| finding.severity <= Severity::Suspended)
     }
 
     /// Sorts findings, most severe first.
     pub(super) fn sort(&mut self) {
-        self.findings.sort_by(|a, b| (a.weight, &a.path).cmp(&(b.weight, &b.path)));
+        self.findings.sort_by(|a, b| (a.severity, &a.path).cmp(&(b.severity, &b.path)));
     }
 }
 
@@ -108,11 +108,11 @@ pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Conversion {
         }
         HelmComponent::new(&component_name(namespace, name, hub), made)
     });
-    let mut component = component.filter(|_| !findings.iter().any(|one| one.weight == Weight::Refused));
+    let mut component = component.filter(|_| !findings.iter().any(|one| one.severity == Severity::Refused));
     if let Some(component) = &mut component {
         component.metadata.namespace = Some(hub.to_owned());
         check(component, spec, name, &mut findings);
-        let changes = findings.iter().any(|finding| finding.weight == Weight::Changes);
+        let changes = findings.iter().any(|finding| finding.severity == Severity::Suspended);
         component.spec.suspend = (changes || component.spec.suspend == Some(true)).then_some(true);
     }
     let mut converted = Conversion { release: format!("{namespace}/{name}"), component, findings };
@@ -126,22 +126,22 @@ fn check(component: &HelmComponent, spec: &Value, name: &str, findings: &mut Vec
     let made = helm_component::release::of(&component.name_any(), &component.spec, None, "default").name;
     if made != wished {
         let says = format!("a release cannot be named {wished} here, it would be {made}");
-        findings.push(Finding::new("spec.releaseName", Weight::Changes, says));
+        findings.push(Finding::new("spec.releaseName", Severity::Suspended, says));
     }
     if component.spec.target.is_none() {
         let says = "the hub is the target: helm-component has to run with `--mode=single-cluster`";
-        findings.push(Finding::new("spec.kubeConfig", Weight::Todo, says));
+        findings.push(Finding::new("spec.kubeConfig", Severity::ActionRequired, says));
     }
     if spec.get("suspend").is_some_and(|suspend| suspend == true) && component.spec.suspend == Some(true) {
         let says = "it is suspended, and so is the component: kymactl resume begins";
-        findings.push(Finding::new("spec.suspend", Weight::Todo, says));
+        findings.push(Finding::new("spec.suspend", Severity::ActionRequired, says));
     }
     if let Some(says) = helm_component::unknown_functions(&component.spec) {
-        findings.push(Finding::new("spec.healthCheckExprs", Weight::Changes, says));
+        findings.push(Finding::new("spec.healthCheckExprs", Severity::Suspended, says));
     }
     for (place, refused) in refused(&component.spec) {
         let says = format!("helm-component refuses it: {refused}");
-        findings.push(Finding::new(place, Weight::Changes, says));
+        findings.push(Finding::new(place, Severity::Suspended, says));
     }
 }
 
@@ -208,7 +208,7 @@ fn target(
         }
         (None, _) => {
             let says = "names no key: `value` is taken, Flux takes `value.yaml` where there is none";
-            findings.push(Finding::new(PLACE, Weight::Todo, says));
+            findings.push(Finding::new(PLACE, Severity::ActionRequired, says));
             "value".to_owned()
         }
     };
@@ -241,7 +241,7 @@ fn crds(spec: &Value, findings: &mut Vec<Finding>) -> CrdPolicy {
     let skips = is_set(spec, "/install/skipCRDs");
     let field = if skips { "spec.install.skipCRDs" } else { "spec.install.crds" };
     let install = if skips { Some("Skip") } else { text(spec, "/install/crds") };
-    let mut told = |field: &str, says: &str| findings.push(Finding::new(field, Weight::Carried, says));
+    let mut told = |field: &str, says: &str| findings.push(Finding::new(field, Severity::Converted, says));
     match (text(spec, "/upgrade/crds"), install) {
         (Some("Skip"), Some("Skip")) => CrdPolicy::Skip,
         (Some("Skip"), _) => {
@@ -282,7 +282,7 @@ fn hooks(spec: &Value, findings: &mut Vec<Finding>) -> HookPolicy {
         (install, _) => {
             let field = if install { "spec.install.disableHooks" } else { "spec.upgrade.disableHooks" };
             let says = "hooks are left out for both or for none: they run";
-            findings.push(Finding::new(field, Weight::Changes, says));
+            findings.push(Finding::new(field, Severity::Suspended, says));
             HookPolicy::Run
         }
     }
@@ -318,7 +318,7 @@ fn account(spec: &Value, namespace: &str, findings: &mut Vec<Finding>) -> Option
     let says = format!(
         "Flux acted as {namespace}/{name}: see in which namespace of the target helm-component looks for it"
     );
-    findings.push(Finding::new("spec.serviceAccountName", Weight::Todo, says));
+    findings.push(Finding::new("spec.serviceAccountName", Severity::ActionRequired, says));
     Some(name.to_owned())
 }
 
@@ -329,7 +329,7 @@ fn set_back(release: &Value) -> Option<Finding> {
     let says = format!(
         "Kustomization {kustomization} of Flux may set it back: put `spec.suspend: true` into its source first"
     );
-    Some(Finding::new("spec.suspend", Weight::Todo, says))
+    Some(Finding::new("spec.suspend", Severity::ActionRequired, says))
 }
 
 /// Returns `Some(true)` if the release was suspended, but not by `kymactl migrate flux`.

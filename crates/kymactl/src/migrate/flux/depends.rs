@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::convert::Conversion;
 use super::facts::{list, text};
-use super::finding::{Finding, Weight};
+use super::finding::{Finding, Severity};
 
 /// Maximum number of dependencies of a component.
 const MOST: usize = 64;
@@ -22,7 +22,7 @@ pub(super) fn connect(releases: &[Value], all: &mut [Conversion]) {
         let mut dependencies = Vec::new();
         for (number, one) in list(&release["spec"], "/dependsOn").enumerate() {
             let place = format!("spec.dependsOn[{number}]");
-            let told = |says: String| Finding::new(&place, Weight::Lost, says);
+            let told = |says: String| Finding::new(&place, Severity::NotConverted, says);
             // Reported with its field.
             if text(one, "/readyExpr").is_some() {
                 continue;
@@ -108,10 +108,12 @@ mod tests {
         names.iter().map(|name| json!({"name": name})).collect()
     }
 
-    fn told(converted: &Conversion) -> Vec<(&str, Weight)> {
-        let lost =
-            converted.findings.iter().filter(|one| one.weight <= Weight::Lost && one.weight != Weight::Todo);
-        lost.map(|one| (one.path.as_str(), one.weight)).collect()
+    fn told(converted: &Conversion) -> Vec<(&str, Severity)> {
+        let lost = converted
+            .findings
+            .iter()
+            .filter(|one| one.severity <= Severity::NotConverted && one.severity != Severity::ActionRequired);
+        lost.map(|one| (one.path.as_str(), one.severity)).collect()
     }
 
     #[test]
@@ -136,7 +138,7 @@ mod tests {
         ]);
         assert_eq!(needs(&all[0]).count(), 0);
         let expected = ["spec.dependsOn[0]", "spec.dependsOn[1]", "spec.dependsOn[2].readyExpr"];
-        assert_eq!(told(&all[0]), expected.map(|place| (place, Weight::Lost)));
+        assert_eq!(told(&all[0]), expected.map(|place| (place, Severity::NotConverted)));
         assert!(all[0].is_clean());
     }
 

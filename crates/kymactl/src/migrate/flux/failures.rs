@@ -4,7 +4,7 @@ use kyma_api::{Rollback, RollbackMode, Timeouts};
 use serde_json::Value;
 
 use super::facts::{is_set, text};
-use super::finding::{Finding, Weight};
+use super::finding::{Finding, Severity};
 
 /// Flux's default timeout in seconds.
 const TIMEOUT: i32 = 300;
@@ -18,7 +18,7 @@ pub(super) fn timeouts(spec: &Value, findings: &mut Vec<Finding>) -> Option<Time
         let found = duration(value);
         if found.is_none() {
             let place = format!("spec{}", pointer.replace('/', "."));
-            findings.push(Finding::new(place, Weight::Lost, format!("{value} is no duration")));
+            findings.push(Finding::new(place, Severity::NotConverted, format!("{value} is no duration")));
         }
         found
     };
@@ -77,7 +77,7 @@ pub(super) fn uninstalls(spec: &Value) -> Option<Finding> {
     let place = "spec.upgrade.remediation.strategy";
     let is_it = text(spec, "/upgrade/remediation/strategy") == Some("uninstall") && !tries_again(spec);
     let says = "nothing is uninstalled because its upgrade failed: it stays, and is tried again";
-    is_it.then(|| Finding::new(place, Weight::Lost, says))
+    is_it.then(|| Finding::new(place, Severity::NotConverted, says))
 }
 
 #[cfg(test)]
@@ -99,9 +99,9 @@ mod tests {
 
     #[test]
     fn a_failed_upgrade_that_flux_would_uninstall_is_told() {
-        let told = |upgrade: Value| uninstalls(&json!({"upgrade": upgrade})).map(|one| one.weight);
+        let told = |upgrade: Value| uninstalls(&json!({"upgrade": upgrade})).map(|one| one.severity);
         let remediation = json!({"retries": 3, "strategy": "uninstall"});
-        assert_eq!(told(json!({"remediation": remediation})), Some(Weight::Lost));
+        assert_eq!(told(json!({"remediation": remediation})), Some(Severity::NotConverted));
         let strategy = json!({"name": "RetryOnFailure"});
         assert_eq!(told(json!({"remediation": remediation, "strategy": strategy})), None);
         assert_eq!(told(json!({"remediation": {"retries": 3}})), None);

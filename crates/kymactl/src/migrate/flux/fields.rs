@@ -5,14 +5,14 @@
 
 use serde_json::Value;
 
-use super::finding::{Finding, Weight};
+use super::finding::{Finding, Severity};
 
 /// A field, or all fields below it.
 pub(super) struct Field {
     /// Path below `spec`, without list indexes.
     pub(super) path: &'static str,
-    pub(super) fate: FieldConversion,
-    /// For `Carried` the new field, for `Idle` the reason why it is not needed, otherwise what to do.
+    pub(super) conversion: FieldConversion,
+    /// For `Converted` the new field, for `NotNeeded` the reason why it is not needed, otherwise what to do.
     pub(super) says: &'static str,
 }
 
@@ -20,31 +20,31 @@ pub(super) struct Field {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldConversion {
     /// A component has an equivalent field.
-    Carried,
+    Converted,
     /// Not needed by components.
-    Idle,
+    NotNeeded,
     /// No equivalent; objects of the chart stay unchanged.
-    Lost,
+    NotConverted,
     /// No equivalent, and the chart would be rendered differently: the component is created suspended.
-    Changes,
+    Suspends,
     /// No equivalent, and the chart would be installed elsewhere: no component is created.
     Refused,
 }
 
 const fn carried(path: &'static str, says: &'static str) -> Field {
-    Field { path, fate: FieldConversion::Carried, says }
+    Field { path, conversion: FieldConversion::Converted, says }
 }
 
 const fn idle(path: &'static str, says: &'static str) -> Field {
-    Field { path, fate: FieldConversion::Idle, says }
+    Field { path, conversion: FieldConversion::NotNeeded, says }
 }
 
 const fn lost(path: &'static str, says: &'static str) -> Field {
-    Field { path, fate: FieldConversion::Lost, says }
+    Field { path, conversion: FieldConversion::NotConverted, says }
 }
 
 const fn changes(path: &'static str, says: &'static str) -> Field {
-    Field { path, fate: FieldConversion::Changes, says }
+    Field { path, conversion: FieldConversion::Suspends, says }
 }
 
 const EVENTS: &str = "nothing is polled";
@@ -96,7 +96,7 @@ pub(super) const RELEASE: &[Field] = &[
     carried("kubeConfig.secretRef", "`target.kubeconfigSecretRef`; without a key `value`, else `value.yaml`"),
     Field {
         path: "kubeConfig.configMapRef",
-        fate: FieldConversion::Refused,
+        conversion: FieldConversion::Refused,
         says: "logins of cloud providers have no equal: make a Secret with a kubeconfig and set `kubeConfig.secretRef`",
     },
     carried("serviceAccountName", "`serviceAccountName`"),
@@ -255,15 +255,16 @@ fn visit(fields: &[Field], value: &Value, path: &str, place: &str, whose: &str, 
     if says_nothing(value) {
         return;
     }
-    let mut found = |weight, says: &str| findings.push(Finding::new(format!("{whose}{place}"), weight, says));
+    let mut found =
+        |severity, says: &str| findings.push(Finding::new(format!("{whose}{place}"), severity, says));
     if let Some(field) = fields.iter().find(|field| field.path == path) {
-        match field.fate {
-            FieldConversion::Carried => {}
-            FieldConversion::Idle => found(Weight::Idle, field.says),
-            FieldConversion::Lost if is_default(path, value) => {}
-            FieldConversion::Lost => found(Weight::Lost, field.says),
-            FieldConversion::Changes => found(Weight::Changes, field.says),
-            FieldConversion::Refused => found(Weight::Refused, field.says),
+        match field.conversion {
+            FieldConversion::Converted => {}
+            FieldConversion::NotNeeded => found(Severity::NotNeeded, field.says),
+            FieldConversion::NotConverted if is_default(path, value) => {}
+            FieldConversion::NotConverted => found(Severity::NotConverted, field.says),
+            FieldConversion::Suspends => found(Severity::Suspended, field.says),
+            FieldConversion::Refused => found(Severity::Refused, field.says),
         }
         return;
     }
@@ -284,7 +285,7 @@ fn visit(fields: &[Field], value: &Value, path: &str, place: &str, whose: &str, 
                 visit(fields, value, &format!("{path}[]"), &format!("{place}[{position}]"), whose, findings);
             }
         }
-        _ => found(Weight::Changes, "is not known here: find out what it does"),
+        _ => found(Severity::Suspended, "is not known here: find out what it does"),
     }
 }
 
@@ -323,16 +324,16 @@ mod tests {
             "postRenderers": [{"kustomize": {"patches": [], "images": [{"name": "x"}]}}],
             "uninstall": {"deletionPropagation": "background"},
         });
-        let found: Vec<(String, Weight)> =
-            walk(RELEASE, &spec, "spec.").into_iter().map(|one| (one.path, one.weight)).collect();
+        let found: Vec<(String, Severity)> =
+            walk(RELEASE, &spec, "spec.").into_iter().map(|one| (one.path, one.severity)).collect();
         let expected = [
-            ("spec.chart.spec.valuesFiles", Weight::Changes),
-            ("spec.interval", Weight::Idle),
-            ("spec.postRenderers[0].kustomize.images", Weight::Changes),
-            ("spec.rollback", Weight::Idle),
-            ("spec.test", Weight::Lost),
+            ("spec.chart.spec.valuesFiles", Severity::Suspended),
+            ("spec.interval", Severity::NotNeeded),
+            ("spec.postRenderers[0].kustomize.images", Severity::Suspended),
+            ("spec.rollback", Severity::NotNeeded),
+            ("spec.test", Severity::NotConverted),
         ];
-        assert_eq!(found, expected.map(|(path, weight)| (path.to_owned(), weight)));
+        assert_eq!(found, expected.map(|(path, severity)| (path.to_owned(), severity)));
     }
 
     #[test]
@@ -345,7 +346,7 @@ mod tests {
         let found = walk(RELEASE, &spec, "spec.");
         let paths: Vec<&str> = found.iter().map(|one| one.path.as_str()).collect();
         assert_eq!(paths, ["spec.chart.spec.other", "spec.future", "spec.valuesFrom[0].more"]);
-        assert!(found.iter().all(|one| one.weight == Weight::Changes));
+        assert!(found.iter().all(|one| one.severity == Severity::Suspended));
     }
 
     #[test]
@@ -383,11 +384,11 @@ mod tests {
     }
 
     fn line(field: &Field) -> String {
-        let becomes = match field.fate {
-            FieldConversion::Carried => "carried over",
-            FieldConversion::Idle => "not needed",
-            FieldConversion::Lost => "not carried over",
-            FieldConversion::Changes => "not carried over, suspended",
+        let becomes = match field.conversion {
+            FieldConversion::Converted => "carried over",
+            FieldConversion::NotNeeded => "not needed",
+            FieldConversion::NotConverted => "not carried over",
+            FieldConversion::Suspends => "not carried over, suspended",
             FieldConversion::Refused => "refused",
         };
         format!("| `{}` | {becomes} | {} |\n", field.path, field.says)

@@ -2,55 +2,55 @@
 
 use super::facts::Ref;
 
-/// A finding.
+/// A finding about the conversion of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     /// The field, with its object if that is not the HelmRelease.
     pub(super) path: String,
-    pub(super) weight: Weight,
+    pub(super) severity: Severity,
     /// The consequence, or what to do.
     pub(super) says: String,
 }
 
 /// Severity, most severe first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Weight {
+pub(super) enum Severity {
     /// No component is created.
     Refused,
     /// The chart would be rendered or kept differently, or not be installed: the component is created suspended.
-    Changes,
+    Suspended,
     /// A user has to act before the component can work.
-    Todo,
+    ActionRequired,
     /// Not converted; installed objects stay unchanged.
-    Lost,
+    NotConverted,
     /// Converted with a remark.
-    Carried,
+    Converted,
     /// Not needed.
-    Idle,
+    NotNeeded,
 }
 
 impl Finding {
-    pub(super) fn new(path: impl Into<String>, weight: Weight, says: impl Into<String>) -> Self {
-        Self { path: path.into(), weight, says: says.into() }
+    pub(super) fn new(path: impl Into<String>, severity: Severity, says: impl Into<String>) -> Self {
+        Self { path: path.into(), severity, says: says.into() }
     }
 
     /// Returns a finding if a component in namespace `hub` needs a copy of an object of another namespace.
     pub(super) fn copy(path: &str, needed: &Ref, hub: &str) -> Option<Self> {
         let says = format!("copy {} to namespace {hub}", needed.says());
-        (needed.namespace != hub).then(|| Self::new(path, Weight::Todo, says))
+        (needed.namespace != hub).then(|| Self::new(path, Severity::ActionRequired, says))
     }
 }
 
-impl Weight {
+impl Severity {
     /// Returns the label of the finding.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Refused => "refused",
-            Self::Changes => "made suspended",
-            Self::Todo => "to do",
-            Self::Lost => "not carried over",
-            Self::Carried => "carried over",
-            Self::Idle => "not needed",
+            Self::Suspended => "made suspended",
+            Self::ActionRequired => "to do",
+            Self::NotConverted => "not carried over",
+            Self::Converted => "carried over",
+            Self::NotNeeded => "not needed",
         }
     }
 }

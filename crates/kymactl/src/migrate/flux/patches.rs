@@ -4,7 +4,7 @@ use kyma_api::{DriftIgnore, ObjectSelector, Patch};
 use serde_json::{Map, Value};
 
 use super::facts::{list, text};
-use super::finding::{Finding, Weight};
+use super::finding::{Finding, Severity};
 
 /// Label or annotation that excludes an object from Flux's drift correction.
 pub(super) const EXEMPTS: &str = "helm.toolkit.fluxcd.io/driftDetection";
@@ -47,11 +47,11 @@ fn exempts(patch: &Value) -> bool {
 /// Returns a finding for a field that sets `EXEMPTS`: a component would also correct the drift of these objects.
 pub(super) fn exempted(place: String, spec: &Value) -> Finding {
     let corrects = text(spec, "/driftDetection/mode") == Some("enabled");
-    let weight = if corrects { Weight::Changes } else { Weight::Lost };
+    let severity = if corrects { Severity::Suspended } else { Severity::NotConverted };
     let says = format!(
         "{EXEMPTS} leaves out no object here: name the fields that others may change in `drift.ignore`"
     );
-    Finding::new(place, weight, says)
+    Finding::new(place, severity, says)
 }
 
 fn made(
@@ -67,7 +67,7 @@ fn made(
     let fits = |text: &String| !text.is_empty() && text.len() <= LONGEST;
     let Some(patch) = text.filter(fits) else {
         let says = format!("a patch has 1 to {LONGEST} bytes: split it");
-        findings.push(Finding::new(place, Weight::Changes, says));
+        findings.push(Finding::new(place, Severity::Suspended, says));
         return None;
     };
     Some(Patch { target, patch })
@@ -98,7 +98,7 @@ fn selector(target: &Value, exact: bool, place: &str) -> Result<ObjectSelector, 
     if let Some(finding) = findings.pop() {
         return Err(Finding::new(
             finding.path,
-            Weight::Changes,
+            Severity::Suspended,
             "objects are selected by kind and name alone",
         ));
     }
@@ -109,7 +109,7 @@ fn selector(target: &Value, exact: bool, place: &str) -> Result<ObjectSelector, 
             let says = format!(
                 "`{text}` is a regular expression: write a patch or rule for each object that it means"
             );
-            Finding::new(format!("{place}.{name}"), Weight::Changes, says)
+            Finding::new(format!("{place}.{name}"), Severity::Suspended, says)
         }),
     };
     Ok(ObjectSelector {
@@ -144,7 +144,11 @@ pub(super) fn unknown(value: &Value, known: &[&str], place: &str, findings: &mut
     let none = Map::new();
     let fields = value.as_object().unwrap_or(&none).keys().filter(|key| !known.contains(&key.as_str()));
     findings.extend(fields.map(|key| {
-        Finding::new(format!("{place}.{key}"), Weight::Changes, "is not known here: find out what it does")
+        Finding::new(
+            format!("{place}.{key}"),
+            Severity::Suspended,
+            "is not known here: find out what it does",
+        )
     }));
 }
 
@@ -188,13 +192,13 @@ mod tests {
         let found = |spec: &Value| {
             let mut findings = vec![];
             assert_eq!(patches(spec, &mut findings).len(), 3);
-            findings.into_iter().map(|one| (one.path, one.weight)).collect::<Vec<_>>()
+            findings.into_iter().map(|one| (one.path, one.severity)).collect::<Vec<_>>()
         };
         let places = ["patchesStrategicMerge[0]", "patches[0]"]
             .map(|place| format!("spec.postRenderers[0].kustomize.{place}"));
-        assert_eq!(found(&spec), places.clone().map(|place| (place, Weight::Changes)));
+        assert_eq!(found(&spec), places.clone().map(|place| (place, Severity::Suspended)));
         spec["driftDetection"]["mode"] = json!("warn");
-        assert_eq!(found(&spec), places.map(|place| (place, Weight::Lost)));
+        assert_eq!(found(&spec), places.map(|place| (place, Severity::NotConverted)));
     }
 
     #[test]
@@ -213,6 +217,6 @@ mod tests {
             format!("{place}[1].target.name"),
         ];
         assert_eq!(paths, expected);
-        assert!(findings.iter().all(|one| one.weight == Weight::Changes));
+        assert!(findings.iter().all(|one| one.severity == Severity::Suspended));
     }
 }

@@ -7,7 +7,7 @@ use kyma_api::HelmComponent;
 use serde_json::Value;
 
 use super::convert::Conversion;
-use super::finding::Weight;
+use super::finding::Severity;
 
 /// Returns a heading and a line for each finding; unneeded fields share one line.
 pub(super) fn text(converted: &Conversion) -> String {
@@ -20,13 +20,13 @@ pub(super) fn text(converted: &Conversion) -> String {
         None => format!("{}: no HelmComponent", converted.release),
     };
     let (idle, telling): (Vec<_>, Vec<_>) =
-        converted.findings.iter().partition(|finding| finding.weight == Weight::Idle);
+        converted.findings.iter().partition(|finding| finding.severity == Severity::NotNeeded);
     for finding in telling {
-        let _ = write!(text, "\n  {}: {}: {}", finding.weight.word(), finding.path, finding.says);
+        let _ = write!(text, "\n  {}: {}: {}", finding.severity.word(), finding.path, finding.says);
     }
     if !idle.is_empty() {
         let paths: Vec<&str> = idle.iter().map(|finding| finding.path.as_str()).collect();
-        let _ = write!(text, "\n  {}: {}", Weight::Idle.word(), paths.join(", "));
+        let _ = write!(text, "\n  {}: {}", Severity::NotNeeded.word(), paths.join(", "));
     }
     text
 }

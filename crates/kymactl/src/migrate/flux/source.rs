@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::facts::{Facts, Kind, ReducedObject, Ref, is_set, text};
 use super::fields::{self, Field};
-use super::finding::{Finding, Weight};
+use super::finding::{Finding, Severity};
 use super::installed::{InstalledChart, installed, without_digest, without_generation};
 use super::verify::VerifyField;
 
@@ -92,7 +92,7 @@ impl ReleaseReferences<'_> {
                 Some(kind) => no_address(kind),
                 None => "names no source".to_owned(),
             };
-            findings.push(Finding::new(field, Weight::Refused, says));
+            findings.push(Finding::new(field, Severity::Refused, says));
             return None;
         };
         let object = self.found(&first, fields_of(first.kind), findings)?;
@@ -114,7 +114,7 @@ impl ReleaseReferences<'_> {
                 let Some(repository) = Self::repository(&object["spec"], &first.namespace) else {
                     let kind = text(object, "/spec/sourceRef/kind").unwrap_or("source without a kind");
                     let place = format!("{}: spec.sourceRef", first.says());
-                    findings.push(Finding::new(place, Weight::Refused, no_address(kind)));
+                    findings.push(Finding::new(place, Severity::Refused, no_address(kind)));
                     return None;
                 };
                 self.of_repository(&repository, &object["spec"], hub, findings)
@@ -129,7 +129,7 @@ impl ReleaseReferences<'_> {
         let Some(object) = self.source(named) else {
             findings.push(Finding::new(
                 named.says(),
-                Weight::Refused,
+                Severity::Refused,
                 "is not there: the chart's address is in it",
             ));
             return None;
@@ -200,13 +200,17 @@ impl ReleaseReferences<'_> {
         let tag = text(reference, "/tag").filter(|_| pinned.is_none() && range.is_none());
         if let Some(tag) = tag.filter(|tag| digest.is_some() && !is_exact(tag)) {
             let says = format!("{tag} is what is installed now, by its digest: it is not followed any more");
-            findings.push(Finding::new(format!("{}: spec.ref.tag", named.says()), Weight::Lost, says));
+            findings.push(Finding::new(
+                format!("{}: spec.ref.tag", named.says()),
+                Severity::NotConverted,
+                says,
+            ));
         }
         let version = tag.map(str::to_owned).or(version);
         let digest = digest.or_else(|| pinned.map(str::to_owned));
         if version.is_none() && digest.is_none() {
             let says = "names no version, and nothing is installed: set `ref.tag` or `ref.digest`";
-            findings.push(Finding::new(format!("{}: spec.ref", named.says()), Weight::Refused, says));
+            findings.push(Finding::new(format!("{}: spec.ref", named.says()), Severity::Refused, says));
             return None;
         }
         findings.push(appended());
@@ -216,12 +220,20 @@ impl ReleaseReferences<'_> {
 
     fn url(named: &Ref, object: &Value, findings: &mut Vec<Finding>) -> Option<String> {
         let Some(url) = text(object, "/spec/url") else {
-            findings.push(Finding::new(format!("{}: spec.url", named.says()), Weight::Refused, "is missing"));
+            findings.push(Finding::new(
+                format!("{}: spec.url", named.says()),
+                Severity::Refused,
+                "is missing",
+            ));
             return None;
         };
         if url.starts_with("http://") {
             let says = "name the host in `--oci-insecure-hosts`";
-            findings.push(Finding::new(format!("{}: spec.url", named.says()), Weight::Todo, says));
+            findings.push(Finding::new(
+                format!("{}: spec.url", named.says()),
+                Severity::ActionRequired,
+                says,
+            ));
         }
         Some(url.trim_end_matches('/').to_owned())
     }
@@ -253,19 +265,19 @@ impl ReleaseReferences<'_> {
             (Some(installed), true) => {
                 let says =
                     format!("{wanted} is wished and {installed} installed, which stays: upgrade afterwards");
-                findings.push(Finding::new(PLACE, Weight::Lost, says));
+                findings.push(Finding::new(PLACE, Severity::NotConverted, says));
                 Some(installed)
             }
             (Some(installed), false) => {
                 let says = format!("{wanted} is no range: stays at {installed}, which is installed");
-                findings.push(Finding::new(PLACE, Weight::Lost, says));
+                findings.push(Finding::new(PLACE, Severity::NotConverted, says));
                 Some(installed)
             }
             (None, true) => Some(wanted.to_owned()),
             (None, false) => {
                 let says =
                     format!("{wanted} is no version, and the status does not say what is installed: set one");
-                findings.push(Finding::new(PLACE, Weight::Refused, says));
+                findings.push(Finding::new(PLACE, Severity::Refused, says));
                 None
             }
         };
@@ -281,7 +293,7 @@ impl ReleaseReferences<'_> {
             ),
             None => format!("{range}: the take-over installs the highest version in it"),
         };
-        Finding::new(place, Weight::Carried, says)
+        Finding::new(place, Severity::Converted, says)
     }
 
     /// Returns the interval at which Flux looks for newer charts, limited to the component's bounds.
@@ -307,7 +319,7 @@ impl ReleaseReferences<'_> {
                         "unless it is of type {DOCKER_CONFIG}, make one: kubectl create secret docker-registry {name} -n {hub} \
                          --docker-server={host} --docker-username=… --docker-password=…"
                     );
-                    findings.push(Finding::new(place, Weight::Todo, says));
+                    findings.push(Finding::new(place, Severity::ActionRequired, says));
                     SecretRef { name }
                 }
             }
@@ -325,7 +337,7 @@ fn stays(place: impl Into<String>, range: &str, installed: &str) -> Finding {
     let says = format!(
         "the source is suspended: stays at {installed}, which is installed; write {range} once it is to be followed"
     );
-    Finding::new(place, Weight::Lost, says)
+    Finding::new(place, Severity::NotConverted, says)
 }
 
 fn no_address(kind: &str) -> String {
@@ -335,7 +347,7 @@ fn no_address(kind: &str) -> String {
 fn appended() -> Finding {
     let says = "Flux appends the digest to the chart's version: labels that show the version change, and where they are in \
                 Pod templates, those roll out once";
-    Finding::new("spec.chartRef", Weight::Lost, says)
+    Finding::new("spec.chartRef", Severity::NotConverted, says)
 }
 
 fn fields_of(kind: Kind) -> &'static [Field] {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::convert::{Conversion, MIGRATED, convert};
 use super::facts::{Facts, Kind, ReducedObject, Ref};
-use super::finding::Weight;
+use super::finding::Severity;
 use super::{depends, read, report};
 
 fn converted(file: &str, hub: &str) -> Vec<Conversion> {
@@ -184,9 +184,9 @@ fn what_helm_component_would_refuse_later_suspends_the_component() {
         json!({"postRenderers": [{"kustomize": {"patches": [{"patch": "[{op: remove, path: /a}]"}]}}]});
     for (spec, place) in [(ignored, "spec.driftDetection.ignore"), (patch, "spec.postRenderers")] {
         let found = with(spec);
-        let told: Vec<(&str, Weight)> =
-            found.findings.iter().map(|one| (one.path.as_str(), one.weight)).collect();
-        assert!(told.contains(&(place, Weight::Changes)), "{told:?}");
+        let told: Vec<(&str, Severity)> =
+            found.findings.iter().map(|one| (one.path.as_str(), one.severity)).collect();
+        assert!(told.contains(&(place, Severity::Suspended)), "{told:?}");
         assert_eq!(found.component.unwrap().spec.suspend, Some(true));
     }
 }
@@ -203,15 +203,17 @@ fn metadata_of_all_objects_that_flux_would_not_put_right_suspends_the_component(
 }
 
 /// Returns the chart of a release with this source, and the findings about the source.
-fn chart_of(kind: Kind, source: &Value, spec: &Value) -> (ChartSource, Vec<(String, Weight)>) {
+fn chart_of(kind: Kind, source: &Value, spec: &Value) -> (ChartSource, Vec<(String, Severity)>) {
     let place = Ref::new(kind, "apps", "s");
     let facts = Facts::from([(place, Some(ReducedObject::of(kind, json!({"spec": source}))))]);
     let installed = json!({"version": 3, "chartVersion": "1.2.0+1234567890ab", "ociDigest": digest('a')});
     let release = json!({"metadata": {"name": "a", "namespace": "apps"}, "spec": spec, "status": {"history": [installed]}});
     let found = convert(&release, &facts, "apps");
-    let told =
-        found.findings.into_iter().filter(|one| one.weight <= Weight::Lost && one.weight != Weight::Todo);
-    let told = told.map(|one| (one.path, one.weight)).filter(|(path, _)| path != "spec.chartRef").collect();
+    let told = found
+        .findings
+        .into_iter()
+        .filter(|one| one.severity <= Severity::NotConverted && one.severity != Severity::ActionRequired);
+    let told = told.map(|one| (one.path, one.severity)).filter(|(path, _)| path != "spec.chartRef").collect();
     (found.component.unwrap().spec.source.chart.unwrap(), told)
 }
 
@@ -266,7 +268,7 @@ fn of_a_digest_a_range_and_a_tag_the_first_counts_as_in_flux() {
     assert_eq!(of(json!({"tag": "1.2.0"})), pinned("1.2.0"));
     let (version, found, told) = of(json!({"tag": "latest"}));
     assert_eq!((version.as_str(), found), ("latest", Some(digest('a'))));
-    assert_eq!(told, [("OCIRepository apps/s: spec.ref.tag".to_owned(), Weight::Lost)]);
+    assert_eq!(told, [("OCIRepository apps/s: spec.ref.tag".to_owned(), Severity::NotConverted)]);
 }
 
 #[test]
@@ -275,7 +277,7 @@ fn what_a_suspended_source_does_not_follow_is_not_followed() {
     let spec = json!({"chartRef": {"kind": "OCIRepository", "name": "s"}});
     let (chart, told) = chart_of(Kind::OciRepository, &source, &spec);
     assert_eq!((chart.version.as_deref(), chart.digest), (Some("1.2.0"), Some(digest('a'))));
-    assert_eq!(told, [("OCIRepository apps/s: spec.suspend".to_owned(), Weight::Lost)]);
+    assert_eq!(told, [("OCIRepository apps/s: spec.suspend".to_owned(), Severity::NotConverted)]);
 
     let of = |suspend: bool| {
         let source = json!({"url": "https://charts.example.org", "suspend": suspend});
@@ -285,6 +287,6 @@ fn what_a_suspended_source_does_not_follow_is_not_followed() {
         (chart.version.unwrap(), told)
     };
     assert_eq!(of(false), (">=1".to_owned(), vec![]));
-    let held = vec![("spec.chart.spec.version".to_owned(), Weight::Lost)];
+    let held = vec![("spec.chart.spec.version".to_owned(), Severity::NotConverted)];
     assert_eq!(of(true), ("1.2.0+1234567890ab".to_owned(), held));
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::content::Content;
 use super::facts::{Facts, Kind, ReducedObject, Ref, is_set, list, text};
-use super::finding::{Finding, Weight};
+use super::finding::{Finding, Severity};
 
 /// Default key, also in Flux.
 const KEY: &str = "values.yaml";
@@ -78,7 +78,7 @@ impl<'a> ValuesReferences<'a> {
             let kind = if entry.original.kind == Kind::Secret {
                 let (name, label) = (&entry.copy.name, labels::COPY_TO_TARGETS);
                 let says = format!("kubectl label secret {name} -n {} {label}=true", self.hub);
-                findings.push(Finding::new(&entry.place, Weight::Todo, says));
+                findings.push(Finding::new(&entry.place, Severity::ActionRequired, says));
                 ValuesFromKind::Secret
             } else {
                 ValuesFromKind::ConfigMap
@@ -120,18 +120,20 @@ impl Entry<'_> {
         if original == copy {
             return None;
         }
-        let told = |weight, says: &str| {
+        let told = |severity, says: &str| {
             let to_copy = format!("copy {} to namespace {}{says}", original.says(), copy.namespace);
-            Some(Finding::new(&self.place, weight, to_copy))
+            Some(Finding::new(&self.place, severity, to_copy))
         };
         match (self.seen(original, facts), self.seen(copy, facts)) {
             (ValueState::There(original), ValueState::There(copy)) if original == copy => None,
             (ValueState::Missing, ValueState::Missing) if self.is_optional => None,
-            (_, ValueState::There(_)) => told(Weight::Changes, ": what is there is not known to be the same"),
-            _ if self.is_optional => {
-                told(Weight::Changes, " first: it is optional, and without it the values would be others")
+            (_, ValueState::There(_)) => {
+                told(Severity::Suspended, ": what is there is not known to be the same")
             }
-            _ => told(Weight::Todo, ""),
+            _ if self.is_optional => {
+                told(Severity::Suspended, " first: it is optional, and without it the values would be others")
+            }
+            _ => told(Severity::ActionRequired, ""),
         }
     }
 
@@ -153,7 +155,7 @@ impl Entry<'_> {
                  check it"
             }
         };
-        Some(Finding::new(format!("{}.targetPath", self.place), Weight::Changes, says))
+        Some(Finding::new(format!("{}.targetPath", self.place), Severity::Suspended, says))
     }
 
     /// Returns a finding if `values` set the same path: Flux's documentation and its behaviour differ on which wins.
@@ -161,7 +163,7 @@ impl Entry<'_> {
     fn set_twice(&self, path: &str, values: &Value) -> Option<Finding> {
         let is_taken = helm_component::values::is_taken(values.as_object()?, path);
         let says = "is set in `values` too: take it out of one of them";
-        is_taken.then(|| Finding::new(format!("{}.targetPath", self.place), Weight::Changes, says))
+        is_taken.then(|| Finding::new(format!("{}.targetPath", self.place), Severity::Suspended, says))
     }
 }
 
@@ -180,7 +182,7 @@ mod tests {
         objects.iter().map(one).collect()
     }
 
-    fn weights(entry: &Value, hub: &str, facts: &Facts) -> Vec<Weight> {
+    fn weights(entry: &Value, hub: &str, facts: &Facts) -> Vec<Severity> {
         let mut entry = entry.clone();
         entry["kind"] = json!("ConfigMap");
         entry["name"] = json!("c");
@@ -188,7 +190,7 @@ mod tests {
         let mut findings = vec![];
         let referring = ValuesReferences { spec: &spec, namespace: "apps", hub };
         assert_eq!(referring.values_from(facts, &mut findings).len(), 1);
-        findings.into_iter().map(|one| one.weight).collect()
+        findings.into_iter().map(|one| one.severity).collect()
     }
 
     #[test]
@@ -199,17 +201,17 @@ mod tests {
         let of = |entry: &Value, original: &Value, copy: &Value| {
             weights(entry, "hub", &known(&[("apps", original.clone()), ("hub", copy.clone())]))
         };
-        assert_eq!(of(&optional, &yaml, &none), [Weight::Changes]);
-        assert_eq!(of(&required, &yaml, &none), [Weight::Todo], "the component waits for it");
-        assert_eq!(of(&required, &yaml, &json!({"key": "other"})), [Weight::Todo]);
+        assert_eq!(of(&optional, &yaml, &none), [Severity::Suspended]);
+        assert_eq!(of(&required, &yaml, &none), [Severity::ActionRequired], "the component waits for it");
+        assert_eq!(of(&required, &yaml, &json!({"key": "other"})), [Severity::ActionRequired]);
         for entry in [&required, &optional] {
             assert_eq!(of(entry, &yaml, &yaml), []);
-            assert_eq!(of(entry, &yaml, &other), [Weight::Changes], "the copy is of something else");
-            assert_eq!(of(entry, &none, &yaml), [Weight::Changes]);
+            assert_eq!(of(entry, &yaml, &other), [Severity::Suspended], "the copy is of something else");
+            assert_eq!(of(entry, &none, &yaml), [Severity::Suspended]);
         }
         assert_eq!(of(&optional, &none, &none), [], "neither has it");
-        assert_eq!(weights(&optional, "hub", &Facts::new()), [Weight::Changes]);
-        assert_eq!(weights(&required, "hub", &Facts::new()), [Weight::Todo]);
+        assert_eq!(weights(&optional, "hub", &Facts::new()), [Severity::Suspended]);
+        assert_eq!(weights(&required, "hub", &Facts::new()), [Severity::ActionRequired]);
         assert_eq!(weights(&optional, "apps", &Facts::new()), []);
     }
 
@@ -228,16 +230,16 @@ mod tests {
         let at = json!({"valuesKey": "v", "targetPath": "a.b"});
         let of = |entry: &Value, data: Value| weights(entry, "apps", &known(&[("apps", data)]));
         assert_eq!(of(&at, json!({"v": "hush"})), []);
-        assert_eq!(of(&at, json!({"v": "false"})), [Weight::Changes]);
-        assert_eq!(of(&at, json!({"other": "x"})), [Weight::Changes]);
-        assert_eq!(weights(&at, "apps", &Facts::new()), [Weight::Changes]);
+        assert_eq!(of(&at, json!({"v": "false"})), [Severity::Suspended]);
+        assert_eq!(of(&at, json!({"other": "x"})), [Severity::Suspended]);
+        assert_eq!(weights(&at, "apps", &Facts::new()), [Severity::Suspended]);
         let literal = json!({"valuesKey": "v", "targetPath": "a.b", "literal": true});
         assert_eq!(of(&literal, json!({"v": "false"})), []);
         let optional = json!({"valuesKey": "v", "targetPath": "a.b", "optional": true});
         assert_eq!(of(&optional, json!({})), []);
         assert_eq!(
             of(&json!({"valuesKey": "v", "targetPath": "taken"}), json!({"v": "x"})),
-            [Weight::Changes]
+            [Severity::Suspended]
         );
     }
 }

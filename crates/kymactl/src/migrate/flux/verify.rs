@@ -6,7 +6,7 @@ use kyma_api::{SecretKeyRef, SignerIdentity, Verify};
 use serde_json::Value;
 
 use super::facts::{Facts, Kind, ReducedObject, Ref, list, text};
-use super::finding::{Finding, Weight};
+use super::finding::{Finding, Severity};
 use super::patches;
 
 /// Special characters of Flux's patterns except the dot, which is taken literally.
@@ -36,7 +36,7 @@ impl VerifyField<'_> {
         let known = ["provider", "secretRef", "matchOIDCIdentity"];
         patches::unknown(self.verify, &known, &self.place, findings);
         let mut lost = |field: &str, says: &str| {
-            findings.push(Finding::new(format!("{}{field}", self.place), Weight::Changes, says));
+            findings.push(Finding::new(format!("{}{field}", self.place), Severity::Suspended, says));
             None
         };
         match text(self.verify, "/provider") {
@@ -62,7 +62,11 @@ impl VerifyField<'_> {
             }
             Some(identities) => {
                 let says = "give the operator the file with the roots of trust, `--sigstore-trusted-root`";
-                findings.push(Finding::new(format!("{}.matchOIDCIdentity", self.place), Weight::Todo, says));
+                findings.push(Finding::new(
+                    format!("{}.matchOIDCIdentity", self.place),
+                    Severity::ActionRequired,
+                    says,
+                ));
                 Some(Verify { identities: Some(identities), ..Verify::default() })
             }
         }
@@ -81,7 +85,7 @@ impl VerifyField<'_> {
             one.clone()
         } else {
             let says = "write the public keys one after the other into the key `keys.pub` of the Secret";
-            findings.push(Finding::new(place, Weight::Todo, says));
+            findings.push(Finding::new(place, Severity::ActionRequired, says));
             "keys.pub".to_owned()
         };
         Verify { keys_secret_ref: Some(SecretKeyRef { name: secret.name, key }), ..Verify::default() }
@@ -101,11 +105,11 @@ mod tests {
 
     use super::*;
 
-    fn converted(verify: &Value, facts: &Facts) -> (Option<Verify>, Vec<(String, Weight)>) {
+    fn converted(verify: &Value, facts: &Facts) -> (Option<Verify>, Vec<(String, Severity)>) {
         let mut findings = vec![];
         let asked = VerifyField { place: "spec.verify".to_owned(), namespace: "apps", verify };
         let verify = asked.verify(facts, "apps", &mut findings);
-        (verify, findings.into_iter().map(|one| (one.path, one.weight)).collect())
+        (verify, findings.into_iter().map(|one| (one.path, one.severity)).collect())
     }
 
     #[test]
@@ -124,7 +128,7 @@ mod tests {
             Some(Verify { keys_secret_ref: Some(reference), ..Verify::default() })
         };
         assert_eq!(one, (key("cosign.pub"), vec![]));
-        let told = vec![("spec.verify.secretRef".to_owned(), Weight::Todo)];
+        let told = vec![("spec.verify.secretRef".to_owned(), Severity::ActionRequired)];
         assert_eq!(
             converted(&verify, &secret(json!({"a.pub": "", "b.pub": ""}))),
             (key("keys.pub"), told.clone())
@@ -140,12 +144,12 @@ mod tests {
         let expected =
             SignerIdentity { issuer: "https://a.example.org".into(), subject: "b@example.org".into() };
         assert_eq!(found.unwrap().identities, Some(vec![expected]));
-        assert_eq!(told, [("spec.verify.matchOIDCIdentity".to_owned(), Weight::Todo)]);
+        assert_eq!(told, [("spec.verify.matchOIDCIdentity".to_owned(), Severity::ActionRequired)]);
         for (issuer, subject) in
             [("^a$", "^https://github.com/o/.*$"), ("^a$", "b"), ("^a|b$", "^c$"), ("^a$", "^$")]
         {
             let (found, told) = converted(&identity(issuer, subject), &Facts::new());
-            assert_eq!((found, told.len(), told[0].1), (None, 1, Weight::Changes), "{issuer} {subject}");
+            assert_eq!((found, told.len(), told[0].1), (None, 1, Severity::Suspended), "{issuer} {subject}");
         }
     }
 
@@ -155,7 +159,7 @@ mod tests {
             json!({"provider": "cosign", "secretRef": {"name": "a"}, "trustedRootSecretRef": {"name": "b"}});
         let (found, told) = converted(&verify, &Facts::new());
         assert!(found.is_some());
-        assert_eq!(told[0], ("spec.verify.trustedRootSecretRef".to_owned(), Weight::Changes));
+        assert_eq!(told[0], ("spec.verify.trustedRootSecretRef".to_owned(), Severity::Suspended));
     }
 
     #[test]
@@ -164,7 +168,7 @@ mod tests {
             [json!({"provider": "notation", "secretRef": {"name": "a"}}), json!({"provider": "cosign"})]
         {
             let (found, told) = converted(&verify, &Facts::new());
-            assert_eq!((found, told[0].1), (None, Weight::Changes), "{verify}");
+            assert_eq!((found, told[0].1), (None, Severity::Suspended), "{verify}");
         }
     }
 }

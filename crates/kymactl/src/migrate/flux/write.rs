@@ -15,33 +15,33 @@ use crate::{error::Error, hub::MANAGER};
 
 /// Result of a migration.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum MigrationOutcome {
     /// The release is suspended and the component exists.
-    TakenOver(String),
+    Migrated(String),
     /// Nothing was written.
-    Left(String),
+    NotMigrated(String),
     /// The release is suspended, but the component does not exist.
-    Open(String),
+    OnlySuspended(String),
     /// The component does not exist, and it is unknown whether the release is suspended.
-    Unsure(String),
+    Unknown(String),
 }
 
-impl Outcome {
-    pub(super) fn is_left(&self) -> bool {
-        !matches!(self, Self::TakenOver(_))
+impl MigrationOutcome {
+    pub(super) fn is_unfinished(&self) -> bool {
+        !matches!(self, Self::Migrated(_))
     }
 
     pub(super) fn says(&self) -> String {
         match self {
-            Self::TakenOver(component) => format!(
+            Self::Migrated(component) => format!(
                 "suspended, and taken over by HelmComponent {component}; delete the HelmRelease while it is suspended once \
                  that is Ready"
             ),
-            Self::Left(why) => format!("left to Flux: {why}"),
-            Self::Open(why) => format!(
+            Self::NotMigrated(why) => format!("left to Flux: {why}"),
+            Self::OnlySuspended(why) => format!(
                 "suspended, and nothing looks after it yet: {why}; run the same command again, or resume the HelmRelease"
             ),
-            Self::Unsure(why) => format!(
+            Self::Unknown(why) => format!(
                 "it may be suspended, and nothing looks after it then: {why}; run the same command again, or see that the \
                  HelmRelease is not suspended"
             ),
@@ -73,37 +73,47 @@ fn obstacle(release: &Value, converted: &Conversion) -> Option<String> {
 
 impl Flux {
     /// Suspends the release in the state that was read, and creates its component.
-    pub(super) async fn take_over(&self, release: &Value, converted: &Conversion) -> Result<Outcome, Error> {
+    pub(super) async fn take_over(
+        &self,
+        release: &Value,
+        converted: &Conversion,
+    ) -> Result<MigrationOutcome, Error> {
         if let Some(why) = obstacle(release, converted) {
-            return Ok(Outcome::Left(why));
+            return Ok(MigrationOutcome::NotMigrated(why));
         }
         let Some(component) = &converted.component else {
-            return Ok(Outcome::Left("nothing comes of it".to_owned()));
+            return Ok(MigrationOutcome::NotMigrated("nothing comes of it".to_owned()));
         };
         let (namespace, name) = (component.namespace().unwrap_or_default(), component.name_any());
         let components: Api<HelmComponent> = Api::namespaced(self.client.clone(), &namespace);
         let there = components.get_opt(&name).await?;
         let made = there.as_ref().is_some_and(|there| is_made(&there.spec, &component.spec));
         if there.is_some() && !made {
-            return Ok(Outcome::Left(format!("there is another HelmComponent {namespace}/{name}")));
+            return Ok(MigrationOutcome::NotMigrated(format!(
+                "there is another HelmComponent {namespace}/{name}"
+            )));
         }
         let place = format!("{namespace}/{name}");
         if !made && let Err(error) = create(&components, component, true).await {
             let hint = "is the namespace there, are the CRDs installed, and may you create it?";
-            return Ok(Outcome::Left(format!("HelmComponent {place} cannot be made ({hint}): {error}")));
+            return Ok(MigrationOutcome::NotMigrated(format!(
+                "HelmComponent {place} cannot be made ({hint}): {error}"
+            )));
         }
         match self.suspend(release, &place).await {
             Ok(()) => {}
             Err(error) if error.is_conflict() => {
-                return Ok(Outcome::Left("it changed meanwhile: run the command again".to_owned()));
+                return Ok(MigrationOutcome::NotMigrated(
+                    "it changed meanwhile: run the command again".to_owned(),
+                ));
             }
             Err(error) if is_answered(&error) || made => return Err(error),
-            Err(error) => return Ok(Outcome::Unsure(error.to_string())),
+            Err(error) => return Ok(MigrationOutcome::Unknown(error.to_string())),
         }
         if !made && let Err(error) = create(&components, component, false).await {
-            return Ok(Outcome::Open(format!("HelmComponent {place}: {error}")));
+            return Ok(MigrationOutcome::OnlySuspended(format!("HelmComponent {place}: {error}")));
         }
-        Ok(Outcome::TakenOver(place))
+        Ok(MigrationOutcome::Migrated(place))
     }
 
     /// Fails with a conflict if Flux wrote the release since it was read.

@@ -17,51 +17,51 @@ pub(super) const STATUS_MANAGERS: [&str; 3] = [OPERATORS[0], OPERATORS[1], super
 
 /// A step, in the order of execution.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Step {
+pub(super) enum RollbackStep {
     /// Label the Kyma, so that the operators stop.
-    Stop,
+    StopOperators,
     /// Wait until this operator has stopped.
     AwaitOperator(&'static str),
     /// Stop the component's reconciler.
-    Suspend(String),
+    StopComponent(String),
     /// Wait until the component's reconciler has stopped.
-    AwaitStop(String),
+    AwaitComponentStop(String),
     /// Give the module's objects on the target back to KLM.
-    GiveBack(String),
+    ReturnObjects(String),
     /// Delete the component; everything on the target stays.
-    Delete(String),
+    DeleteComponent(String),
     /// Wait until the component is deleted.
-    AwaitGone(String),
+    AwaitDeletion(String),
     /// Restore the Manifest's finalizers and status.
-    Restore(String),
+    RestoreManifest(String),
     /// Restore the status of the Kyma and of the target's Kyma.
     RestoreStatus,
     /// Delete remaining copies of components, which KLM would take for its own Manifests.
-    DropMirrors,
+    DeleteMirrors,
     /// Remove the labels and annotations, from Manifests first: KLM reconciles again.
-    Leave,
+    RemoveLabels,
     /// Nothing is left.
     Done,
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for RollbackStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stop => f.write_str("stop our operators"),
+            Self::StopOperators => f.write_str("stop our operators"),
             Self::AwaitOperator(operator) => write!(f, "wait until {operator} has stopped"),
-            Self::Suspend(module) => write!(f, "{module}: stop the component"),
-            Self::AwaitStop(module) => write!(f, "{module}: wait until it has stopped"),
-            Self::GiveBack(module) => write!(f, "{module}: give its objects back"),
-            Self::Delete(module) => {
+            Self::StopComponent(module) => write!(f, "{module}: stop the component"),
+            Self::AwaitComponentStop(module) => write!(f, "{module}: wait until it has stopped"),
+            Self::ReturnObjects(module) => write!(f, "{module}: give its objects back"),
+            Self::DeleteComponent(module) => {
                 write!(f, "{module}: delete the component, everything on the target stays")
             }
-            Self::AwaitGone(module) => write!(f, "{module}: wait until the component is gone"),
-            Self::Restore(module) => {
+            Self::AwaitDeletion(module) => write!(f, "{module}: wait until the component is gone"),
+            Self::RestoreManifest(module) => {
                 write!(f, "{module}: put KLM's finalizers and the Manifest's status back")
             }
             Self::RestoreStatus => f.write_str("put the status back"),
-            Self::DropMirrors => f.write_str("delete the read-only copies of components"),
-            Self::Leave => f.write_str("take our labels off, so that KLM acts"),
+            Self::DeleteMirrors => f.write_str("delete the read-only copies of components"),
+            Self::RemoveLabels => f.write_str("take our labels off, so that KLM acts"),
             Self::Done => f.write_str("done"),
         }
     }
@@ -70,7 +70,7 @@ impl fmt::Display for Step {
 /// Returns the obstacles to giving the Kyma back.
 pub(super) fn obstacles(facts: &MigrationState) -> Vec<String> {
     let mut found = Vec::new();
-    if next(facts) == Step::Done {
+    if next(facts) == RollbackStep::Done {
         return found;
     }
     if note::read::<KymaNote>(&facts.kyma.metadata).is_none() {
@@ -112,21 +112,21 @@ fn obstacle(module: &Module) -> Option<String> {
 }
 
 /// Returns the next step if there are no obstacles.
-pub(super) fn next(facts: &MigrationState) -> Step {
+pub(super) fn next(facts: &MigrationState) -> RollbackStep {
     match hand_over(&facts.kyma.metadata) {
         // Without the label no hand-over has begun.
-        None => return Step::Done,
+        None => return RollbackStep::Done,
         Some(labels::HAND_OVER_PENDING) => {}
-        Some(_) => return Step::Stop,
+        Some(_) => return RollbackStep::StopOperators,
     }
     if let Some(operator) = OPERATORS.into_iter().find(|operator| is_at_work(&facts.kyma, operator)) {
-        return Step::AwaitOperator(operator);
+        return RollbackStep::AwaitOperator(operator);
     }
     let steps = facts.modules.iter().filter_map(|(name, module)| of_module(facts, name, module));
     let last = || match (is_status_ours(facts), facts.mirrors.is_empty()) {
-        (true, _) => Step::RestoreStatus,
-        (false, false) => Step::DropMirrors,
-        (false, true) => Step::Leave,
+        (true, _) => RollbackStep::RestoreStatus,
+        (false, false) => RollbackStep::DeleteMirrors,
+        (false, true) => RollbackStep::RemoveLabels,
     };
     steps.min().unwrap_or_else(last)
 }
@@ -140,29 +140,31 @@ pub(super) fn is_at_work(kyma: &Kyma, operator: &str) -> bool {
     reported && !kyma.annotations().contains_key(&annotations::stopped(operator))
 }
 
-fn of_module(facts: &MigrationState, name: &str, module: &Module) -> Option<Step> {
+fn of_module(facts: &MigrationState, name: &str, module: &Module) -> Option<RollbackStep> {
     let name = name.to_owned();
     if let Some(component) = &module.component {
         let is_going = component.metadata.deletion_timestamp.is_some();
         let keeps = component.spec.deletion_policy == DeletionPolicy::Orphan;
         return Some(match (is_going, keeps) {
-            (true, true) => Step::AwaitGone(name),
+            (true, true) => RollbackStep::AwaitDeletion(name),
             // A removal was requested: the component is deleted, but nothing is removed from the target.
-            (true, false) => Step::Delete(name),
-            _ if !is_skipped(&component.metadata) => Step::Suspend(name),
-            _ if component.is_seeded() && !component.has_stopped() => Step::AwaitStop(name),
-            _ if !to_give_back(facts, &facts_owner(component), module).is_empty() => Step::GiveBack(name),
-            _ => Step::Delete(name),
+            (true, false) => RollbackStep::DeleteComponent(name),
+            _ if !is_skipped(&component.metadata) => RollbackStep::StopComponent(name),
+            _ if component.is_seeded() && !component.has_stopped() => RollbackStep::AwaitComponentStop(name),
+            _ if !to_give_back(facts, &facts_owner(component), module).is_empty() => {
+                RollbackStep::ReturnObjects(name)
+            }
+            _ => RollbackStep::DeleteComponent(name),
         });
     }
     let manifest = module.manifest.as_ref()?;
     let owner = names::component_name(&facts.kyma.name_any(), &name);
     let owner = names::owner_hash(&facts.kyma.namespace().unwrap_or_default(), &owner);
     if !to_give_back(facts, &owner, module).is_empty() {
-        return Some(Step::GiveBack(name));
+        return Some(RollbackStep::ReturnObjects(name));
     }
     let dropped = hand_over(&manifest.metadata) == Some(labels::HAND_OVER_DONE);
-    dropped.then_some(Step::Restore(name))
+    dropped.then_some(RollbackStep::RestoreManifest(name))
 }
 
 fn facts_owner(component: &HelmComponent) -> String {

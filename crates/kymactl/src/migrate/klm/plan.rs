@@ -18,49 +18,53 @@ const NOTE_BYTES: usize = 200 << 10;
 
 /// A step, in the order of execution; those of modules name the module.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Step {
+pub(super) enum HandOverStep {
     /// Record the Kyma and its Manifests, and label them, so that all operators stop.
-    Mark,
+    RecordAndLabel,
     /// Create a component whose reconciler is stopped.
-    Make(String),
+    CreateComponent(String),
     /// Write the inventory to its status.
-    Seed(String),
+    WriteInventory(String),
     /// Start its reconciler.
-    Release(String),
+    StartReconciler(String),
     /// Wait until it has applied its objects.
     AwaitApplied(String),
     /// Report that the target differs from the inventory.
-    Unverified(String, Vec<String>),
+    ReportDifferences(String, Vec<String>),
     /// Remove KLM's finalizers from the Manifest.
-    Drop(String),
+    RemoveFinalizers(String),
     /// Start the operators for the Kyma.
-    HandOver,
+    StartOperators,
     /// Wait until kyma-operator has reported on the Kyma.
     AwaitReport,
     /// Remove fields that only KLM writes from the Kyma's status.
-    Settle,
+    CleanStatus,
     /// Remove KLM's finalizers from a terminating Manifest, after its module is removed.
-    Close(String),
+    RemoveLastFinalizers(String),
     /// Nothing is left.
     Done,
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for HandOverStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Mark => f.write_str("note how everything is, and label it"),
-            Self::Make(module) => write!(f, "{module}: make the component, which waits"),
-            Self::Seed(module) => write!(f, "{module}: tell the component what is installed"),
-            Self::Release(module) => write!(f, "{module}: let the component act"),
+            Self::RecordAndLabel => f.write_str("note how everything is, and label it"),
+            Self::CreateComponent(module) => write!(f, "{module}: make the component, which waits"),
+            Self::WriteInventory(module) => write!(f, "{module}: tell the component what is installed"),
+            Self::StartReconciler(module) => write!(f, "{module}: let the component act"),
             Self::AwaitApplied(module) => write!(f, "{module}: wait until its objects are ours"),
-            Self::Unverified(module, _) => write!(f, "{module}: the target is not as the inventory says"),
-            Self::Drop(module) => {
+            Self::ReportDifferences(module, _) => {
+                write!(f, "{module}: the target is not as the inventory says")
+            }
+            Self::RemoveFinalizers(module) => {
                 write!(f, "{module}: the target is as the inventory says, take KLM's finalizers off")
             }
-            Self::HandOver => f.write_str("let our operators act on the Kyma"),
+            Self::StartOperators => f.write_str("let our operators act on the Kyma"),
             Self::AwaitReport => f.write_str("wait until kyma-operator has reported"),
-            Self::Settle => f.write_str("take away what only KLM said of it"),
-            Self::Close(module) => write!(f, "{module}: it is removed, take KLM's finalizers off"),
+            Self::CleanStatus => f.write_str("take away what only KLM said of it"),
+            Self::RemoveLastFinalizers(module) => {
+                write!(f, "{module}: it is removed, take KLM's finalizers off")
+            }
             Self::Done => f.write_str("done"),
         }
     }
@@ -170,43 +174,47 @@ fn manifests(facts: &MigrationState) -> impl Iterator<Item = (&String, &Manifest
 }
 
 /// Returns the next step if there are no obstacles.
-pub(super) fn next(facts: &MigrationState) -> Step {
+pub(super) fn next(facts: &MigrationState) -> HandOverStep {
     if hand_over(&facts.kyma.metadata) == Some(labels::HAND_OVER_DONE) {
         return after(facts);
     }
     if is_ours(facts) {
-        return Step::Done;
+        return HandOverStep::Done;
     }
     if !is_marked(facts) {
-        return Step::Mark;
+        return HandOverStep::RecordAndLabel;
     }
     let steps = facts.modules.iter().filter_map(|(name, module)| of_module(facts, name, module));
-    steps.min().unwrap_or(Step::HandOver)
+    steps.min().unwrap_or(HandOverStep::StartOperators)
 }
 
 /// Returns the next step of a module until it is fully handed over.
-fn of_module(facts: &MigrationState, name: &str, module: &Module) -> Option<Step> {
+fn of_module(facts: &MigrationState, name: &str, module: &Module) -> Option<HandOverStep> {
     let manifest = module.manifest.as_ref()?;
     let is_handed_over = hand_over(&manifest.metadata) == Some(labels::HAND_OVER_DONE);
     let name = name.to_owned();
     let Some(component) = &module.component else {
-        return (!is_handed_over).then_some(Step::Make(name));
+        return (!is_handed_over).then_some(HandOverStep::CreateComponent(name));
     };
     let waits = is_skipped(&component.metadata);
     if waits && !component.is_seeded() {
-        return Some(Step::Seed(name));
+        return Some(HandOverStep::WriteInventory(name));
     }
     if waits {
-        return Some(Step::Release(name));
+        return Some(HandOverStep::StartReconciler(name));
     }
     if !component.is_applied() {
-        return Some(Step::AwaitApplied(name));
+        return Some(HandOverStep::AwaitApplied(name));
     }
     if is_handed_over {
         return None;
     }
     let problems = unverified(facts, module);
-    Some(if problems.is_empty() { Step::Drop(name) } else { Step::Unverified(name, problems) })
+    Some(if problems.is_empty() {
+        HandOverStep::RemoveFinalizers(name)
+    } else {
+        HandOverStep::ReportDifferences(name, problems)
+    })
 }
 
 /// Returns the differences between the target and the inventory of an applied component.
@@ -240,15 +248,19 @@ fn unverified(facts: &MigrationState, module: &Module) -> Vec<String> {
 }
 
 /// Returns the step after the operators were started.
-fn after(facts: &MigrationState) -> Step {
+fn after(facts: &MigrationState) -> HandOverStep {
     if klm_entry(&facts.kyma.metadata).is_some() {
-        return if is_reported_by_us(&facts.kyma) { Step::Settle } else { Step::AwaitReport };
+        return if is_reported_by_us(&facts.kyma) {
+            HandOverStep::CleanStatus
+        } else {
+            HandOverStep::AwaitReport
+        };
     }
     let gone = manifests(facts).find(|(name, manifest)| {
         let is_held = manifest.metadata.deletion_timestamp.is_some() && !manifest.klm_finalizers().is_empty();
         is_held && facts.modules[*name].component.is_none() && remains(facts, manifest).is_empty()
     });
-    gone.map_or(Step::Done, |(name, _)| Step::Close(name.clone()))
+    gone.map_or(HandOverStep::Done, |(name, _)| HandOverStep::RemoveLastFinalizers(name.clone()))
 }
 
 /// Returns the remaining objects of a module that is being removed, without CRDs and Namespaces: those that existed

@@ -34,7 +34,7 @@ pub(super) struct VerifiedTarget {
 }
 
 /// Reads the whole state.
-pub(super) async fn look(start: Start, target_namespace: &str) -> Result<KymaSnapshot, Error> {
+pub(super) async fn read_snapshot(start: Start, target_namespace: &str) -> Result<KymaSnapshot, Error> {
     let start = start.read_again().await?;
     let kyma = &start.kyma;
     let (namespace, name) = (kyma.namespace().unwrap_or_default(), kyma.name_any());
@@ -188,8 +188,8 @@ async fn live(
     let kyma = (facts.target_kyma.clone(), "v1beta2".to_owned());
     let concerned: BTreeMap<Identity, String> =
         modules.values().flat_map(Module::objects).chain(defaults).chain([kyma]).collect();
-    let looks = stream::iter(concerned).map(|(identity, version)| one(reached, identity, version));
-    let found: Vec<_> = looks.buffer_unordered(PARALLEL).try_collect().await?;
+    let reads = stream::iter(concerned).map(|(identity, version)| one(reached, identity, version));
+    let found: Vec<_> = reads.buffer_unordered(PARALLEL).try_collect().await?;
     Ok(found.into_iter().flatten().collect())
 }
 

@@ -22,45 +22,49 @@ fn each_step_follows_from_what_the_one_before_left() {
     let keda = || "keda".to_owned();
     let mut sample = handed_over();
     assert_eq!(obstacles(&sample.facts()), Vec::<String>::new());
-    assert_eq!(next(&sample.facts()), Step::Stop);
+    assert_eq!(next(&sample.facts()), RollbackStep::StopOperators);
     sample.kyma_label(labels::HAND_OVER_PENDING);
-    assert_eq!(next(&sample.facts()), Step::AwaitOperator("kyma-operator"));
+    assert_eq!(next(&sample.facts()), RollbackStep::AwaitOperator("kyma-operator"));
     sample.kyma["metadata"]["annotations"][annotations::stopped("kyma-operator")] = json!("true");
-    assert_eq!(next(&sample.facts()), Step::Suspend(keda()));
+    assert_eq!(next(&sample.facts()), RollbackStep::StopComponent(keda()));
     let recorded = sample.recorded();
     sample.component(true, &recorded);
-    assert_eq!(next(&sample.facts()), Step::AwaitStop(keda()));
+    assert_eq!(next(&sample.facts()), RollbackStep::AwaitComponentStop(keda()));
     sample.stopped();
-    assert_eq!(next(&sample.facts()), Step::GiveBack(keda()));
+    assert_eq!(next(&sample.facts()), RollbackStep::ReturnObjects(keda()));
     sample.given_back();
-    assert_eq!(next(&sample.facts()), Step::Delete(keda()));
+    assert_eq!(next(&sample.facts()), RollbackStep::DeleteComponent(keda()));
     sample.component.as_mut().unwrap()["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    assert_eq!(next(&sample.facts()), Step::AwaitGone(keda()));
+    assert_eq!(next(&sample.facts()), RollbackStep::AwaitDeletion(keda()));
     sample.component = None;
-    assert_eq!(next(&sample.facts()), Step::Restore(keda()));
+    assert_eq!(next(&sample.facts()), RollbackStep::RestoreManifest(keda()));
     sample.manifest["metadata"]["labels"][labels::HAND_OVER] = json!(labels::HAND_OVER_PENDING);
-    assert_eq!(next(&sample.facts()), Step::RestoreStatus);
+    assert_eq!(next(&sample.facts()), RollbackStep::RestoreStatus);
     sample.kyma["metadata"]["managedFields"] = Sample::installed().kyma["metadata"]["managedFields"].clone();
     sample.mirrors.push(("sample-nats-1".to_owned(), "m".to_owned()));
-    assert_eq!(next(&sample.facts()), Step::DropMirrors, "or KLM would never act on that module");
+    assert_eq!(next(&sample.facts()), RollbackStep::DeleteMirrors, "or KLM would never act on that module");
     sample.mirrors.clear();
-    assert_eq!(next(&sample.facts()), Step::Leave);
+    assert_eq!(next(&sample.facts()), RollbackStep::RemoveLabels);
     sample.kyma = Sample::installed().kyma;
-    assert_eq!(next(&sample.facts()), Step::Done);
+    assert_eq!(next(&sample.facts()), RollbackStep::Done);
 }
 
 #[test]
 fn a_hand_over_that_was_broken_off_can_be_given_back_from_everywhere() {
     let mut sample = Sample::installed();
     sample.mark(labels::HAND_OVER_PENDING);
-    assert_eq!(next(&sample.facts()), Step::Leave);
+    assert_eq!(next(&sample.facts()), RollbackStep::RemoveLabels);
     sample.component(true, &json!({}));
-    assert_eq!(next(&sample.facts()), Step::Delete("keda".to_owned()), "it was never told what there is");
+    assert_eq!(
+        next(&sample.facts()),
+        RollbackStep::DeleteComponent("keda".to_owned()),
+        "it was never told what there is"
+    );
     sample.component = None;
     sample.taken_over();
     assert_eq!(
         next(&sample.facts()),
-        Step::GiveBack("keda".to_owned()),
+        RollbackStep::ReturnObjects("keda".to_owned()),
         "its component is gone, its marks are not"
     );
 }
@@ -73,7 +77,7 @@ fn an_ordered_removal_is_taken_back() {
     let component = sample.component.as_mut().unwrap();
     component["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     component["spec"]["deletionPolicy"] = json!("Delete");
-    assert_eq!(next(&sample.facts()), Step::Delete("keda".to_owned()));
+    assert_eq!(next(&sample.facts()), RollbackStep::DeleteComponent("keda".to_owned()));
 }
 
 #[test]
@@ -130,7 +134,7 @@ fn the_status_of_a_manifest_is_noted_as_it_was() {
 fn what_was_never_handed_over_is_not_given_back() {
     let sample = Sample::installed();
     assert!(obstacles(&sample.facts()).is_empty());
-    assert_eq!(next(&sample.facts()), Step::Done);
+    assert_eq!(next(&sample.facts()), RollbackStep::Done);
 }
 
 #[test]

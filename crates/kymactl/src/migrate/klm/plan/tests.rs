@@ -13,33 +13,37 @@ fn each_step_follows_from_what_the_one_before_left() {
     let keda = || "keda".to_owned();
     let mut sample = Sample::installed();
     assert_eq!(obstacles(&sample.facts()), Vec::<String>::new());
-    assert_eq!(next(&sample.facts()), Step::Mark);
+    assert_eq!(next(&sample.facts()), HandOverStep::RecordAndLabel);
     sample.mark(labels::HAND_OVER_PENDING);
-    assert_eq!(next(&sample.facts()), Step::Make(keda()));
+    assert_eq!(next(&sample.facts()), HandOverStep::CreateComponent(keda()));
     sample.component(true, &json!({}));
-    assert_eq!(next(&sample.facts()), Step::Seed(keda()));
+    assert_eq!(next(&sample.facts()), HandOverStep::WriteInventory(keda()));
     let seeded = sample.recorded();
     sample.component(true, &seeded);
-    assert_eq!(next(&sample.facts()), Step::Release(keda()));
+    assert_eq!(next(&sample.facts()), HandOverStep::StartReconciler(keda()));
     sample.component(false, &seeded);
-    assert_eq!(next(&sample.facts()), Step::AwaitApplied(keda()));
+    assert_eq!(next(&sample.facts()), HandOverStep::AwaitApplied(keda()));
     sample.applied();
-    assert!(matches!(next(&sample.facts()), Step::Unverified(_, _)), "the target tells otherwise");
+    assert!(
+        matches!(next(&sample.facts()), HandOverStep::ReportDifferences(_, _)),
+        "the target tells otherwise"
+    );
     sample.taken_over();
     let status = sample.component.clone().unwrap()["status"].clone();
     sample.component.as_mut().unwrap()["status"]["packedObjects"] = json!("edited");
-    let unread = Step::Unverified(keda(), vec!["status.packedObjects is not base64".to_owned()]);
+    let unread =
+        HandOverStep::ReportDifferences(keda(), vec!["status.packedObjects is not base64".to_owned()]);
     assert_eq!(next(&sample.facts()), unread);
     sample.component.as_mut().unwrap()["status"] = status;
-    assert_eq!(next(&sample.facts()), Step::Drop(keda()));
+    assert_eq!(next(&sample.facts()), HandOverStep::RemoveFinalizers(keda()));
     sample.dropped();
-    assert_eq!(next(&sample.facts()), Step::HandOver);
+    assert_eq!(next(&sample.facts()), HandOverStep::StartOperators);
     sample.kyma_label(labels::HAND_OVER_DONE);
-    assert_eq!(next(&sample.facts()), Step::AwaitReport);
+    assert_eq!(next(&sample.facts()), HandOverStep::AwaitReport);
     sample.reported();
-    assert_eq!(next(&sample.facts()), Step::Settle);
+    assert_eq!(next(&sample.facts()), HandOverStep::CleanStatus);
     sample.settled();
-    assert_eq!(next(&sample.facts()), Step::Done);
+    assert_eq!(next(&sample.facts()), HandOverStep::Done);
 }
 
 #[test]
@@ -102,7 +106,7 @@ fn while_klm_runs_only_what_a_person_has_labelled_is_handed_over() {
     assert_eq!(obstacles(&sample.facts()).len(), 1, "KLM still works on its Manifest");
     merged(&mut sample.manifest);
     assert!(obstacles(&sample.facts()).is_empty());
-    assert_eq!(next(&sample.facts()), Step::Mark, "how it was is still to be noted");
+    assert_eq!(next(&sample.facts()), HandOverStep::RecordAndLabel, "how it was is still to be noted");
 }
 
 #[test]
@@ -166,11 +170,11 @@ fn finalizers_are_dropped_only_where_the_target_is_as_the_inventory_says() {
         let mut sample = handed();
         change(&mut sample);
         match next(&sample.facts()) {
-            Step::Unverified(_, problems) => problems.join("; "),
+            HandOverStep::ReportDifferences(_, problems) => problems.join("; "),
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(next(&handed().facts()), Step::Drop("keda".to_owned()));
+    assert_eq!(next(&handed().facts()), HandOverStep::RemoveFinalizers("keda".to_owned()));
     assert!(problem(|sample| sample.target.clear()).contains("not there"));
     assert!(problem(|sample| sample.target[0].1["uid"] = json!("other")).contains("another object"));
     assert!(problem(|sample| sample.target[0].1["managedFields"] = json!([])).contains("not become ours"));
@@ -190,11 +194,11 @@ fn a_manifest_that_is_being_deleted_goes_once_its_module_is_gone() {
     sample.reported();
     sample.settled();
     sample.component(false, &sample.recorded());
-    assert_eq!(next(&sample.facts()), Step::Done, "our operators are at it");
+    assert_eq!(next(&sample.facts()), HandOverStep::Done, "our operators are at it");
     sample.component = None;
-    assert_eq!(next(&sample.facts()), Step::Done, "something is left");
+    assert_eq!(next(&sample.facts()), HandOverStep::Done, "something is left");
     sample.target.clear();
-    assert_eq!(next(&sample.facts()), Step::Close("keda".to_owned()));
+    assert_eq!(next(&sample.facts()), HandOverStep::RemoveLastFinalizers("keda".to_owned()));
 }
 
 #[test]
@@ -204,7 +208,7 @@ fn a_kyma_that_klm_never_had_is_ours_already() {
     sample.manifest = Value::Null;
     sample.klm = KlmState::Runs;
     assert!(obstacles(&sample.facts()).is_empty());
-    assert_eq!(next(&sample.facts()), Step::Done);
+    assert_eq!(next(&sample.facts()), HandOverStep::Done);
 }
 
 #[test]
@@ -226,6 +230,6 @@ fn mirrors_are_nothing_to_hand_over() {
     let mut sample = Sample::installed();
     (sample.kyma, sample.manifest) = (kyma(false), Value::Null);
     sample.mirrors.push(("sample-keda-1095022605".to_owned(), "m".to_owned()));
-    assert_eq!(next(&sample.facts()), Step::Done);
+    assert_eq!(next(&sample.facts()), HandOverStep::Done);
     assert_eq!(obstacles(&sample.facts()), Vec::<String>::new());
 }

@@ -11,11 +11,11 @@ use kyma_sdk::{AccessArgs, BrakeLimit, Mode, Process, Program as _, Runtime, Set
 use crate::{error::Error, hub::GlobalFlags};
 
 /// User agent, for audit logs.
-const READER: &str = "kymactl";
+const READER_AGENT: &str = "kymactl";
 
 /// Selects the hub, limits its access Secrets, and locates its targets.
 #[derive(Args)]
-pub(crate) struct Reach {
+pub(crate) struct ReaderArgs {
     /// Namespace on targets for releases without one, as for helm-component
     #[arg(long, env, default_value = "kyma-system")]
     target_namespace: String,
@@ -31,12 +31,12 @@ pub(crate) struct Reach {
     pub(crate) hub: GlobalFlags,
 }
 
-impl Reach {
+impl ReaderArgs {
     /// Connects to the hub for reading.
     pub(crate) async fn runtime(&self) -> Result<Runtime, Error> {
         let settings = self.settings()?;
         let config = with_hub_limits(self.hub.config().await?);
-        Ok(Runtime::reading(HelmComponentProgram::OPERATOR, READER, settings, config, Process::new()?)
+        Ok(Runtime::reading(HelmComponentProgram::OPERATOR, READER_AGENT, settings, config, Process::new()?)
             .await?)
     }
 
