@@ -66,7 +66,7 @@ impl Diff {
         let components = HelmComponents::new(&flags, &runtime)
             .map_err(|error| Error::Operator { name: "helm-component", problem: error.to_string() })?;
         let prospect = Box::pin(components.dry_run(&runtime, component)).await?;
-        told(&prospect, format)?;
+        print_changes(&prospect, format)?;
         Ok(prospect.changes())
     }
 
@@ -102,7 +102,7 @@ fn over(mut live: HelmComponent, wished: HelmComponent) -> HelmComponent {
 }
 
 /// Prints the changes. An incomplete result is an error.
-fn told(prospect: &Prospect, format: Format) -> Result<(), Error> {
+fn print_changes(prospect: &Prospect, format: Format) -> Result<(), Error> {
     let changes = text::changes(prospect)?;
     let all = || changes.iter().map(Change::to_string).collect();
     let names = || changes.iter().map(Change::name).collect();

@@ -21,7 +21,7 @@ pub(crate) const MANAGER: &str = "kymactl";
 const DEFAULT_NAMESPACE: &str = "kcp-system";
 
 /// User agent, for audit logs.
-pub(crate) const AGENT: &str = concat!("kymactl/", env!("CARGO_PKG_VERSION"));
+pub(crate) const USER_AGENT: &str = concat!("kymactl/", env!("CARGO_PKG_VERSION"));
 
 /// Address of the hub, for messages. A process has one hub.
 static ADDRESS: OnceLock<String> = OnceLock::new();
@@ -104,7 +104,7 @@ impl GlobalFlags {
     /// Returns the configuration of the hub's client.
     pub(crate) async fn config(&self) -> Result<Config, Error> {
         let mut config = client_config(self.given_kubeconfig(), self.given_context()).await?;
-        set_user_agent(&mut config, AGENT)?;
+        set_user_agent(&mut config, USER_AGENT)?;
         note_address(&config);
         Ok(config)
     }

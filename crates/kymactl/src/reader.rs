@@ -10,8 +10,8 @@ use kyma_sdk::{AccessArgs, BrakeLimit, Mode, Process, Program as _, Runtime, Set
 
 use crate::{error::Error, hub::GlobalFlags};
 
-/// User agent, for audit logs.
-const READER_AGENT: &str = "kymactl";
+/// Part of the User-Agent in place of a replica, for audit logs.
+const REPLICA: &str = "kymactl";
 
 /// Selects the hub, limits its access Secrets, and locates its targets.
 #[derive(Args)]
@@ -36,7 +36,7 @@ impl ReaderArgs {
     pub(crate) async fn runtime(&self) -> Result<Runtime, Error> {
         let settings = self.settings()?;
         let config = with_hub_limits(self.hub.config().await?);
-        Ok(Runtime::reading(HelmComponentProgram::OPERATOR, READER_AGENT, settings, config, Process::new()?)
+        Ok(Runtime::reading(HelmComponentProgram::OPERATOR, REPLICA, settings, config, Process::new()?)
             .await?)
     }
 

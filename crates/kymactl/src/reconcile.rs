@@ -38,7 +38,7 @@ impl Reconcile {
             let component = request.component().await?;
             return Err(Error::not_ready(timeout, &[awaited(&name, &component, &request.at)]));
         };
-        let said = told(&component);
+        let said = ready_message(&component);
         format.object(&component, &format!("{name} was reconciled: {said}"))?;
         match outcome(&component, &request.at) {
             Outcome::Ready => Ok(()),
@@ -78,7 +78,7 @@ fn awaited(name: &str, component: &HelmComponent, request: &str) -> String {
     let is_handled = component.status.as_ref().and_then(|status| status.last_handled_reconcile_at.as_deref())
         == Some(request);
     if is_handled {
-        return format!("{name}: {}", told(component));
+        return format!("{name}: {}", ready_message(component));
     }
     format!(
         "{name}: the request was not handled: is helm-component running, and is there a Pause? \
@@ -87,7 +87,7 @@ fn awaited(name: &str, component: &HelmComponent, request: &str) -> String {
 }
 
 /// Returns the state and the Ready condition.
-fn told(component: &HelmComponent) -> String {
+fn ready_message(component: &HelmComponent) -> String {
     let Some(status) = &component.status else { return String::new() };
     let state = status.state.map_or_else(String::new, |state| format!("{state:?}"));
     let conditions = status.conditions.as_deref().unwrap_or_default();

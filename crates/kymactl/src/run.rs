@@ -29,9 +29,9 @@ use input::RunInput;
 use operators::Operators;
 
 /// Default of `--log-level`.
-const INFO: &str = "info";
+const DEFAULT_LOG_LEVEL: &str = "info";
 /// Log level with `--once` and `--remove`, if `--log-level` is the default.
-const WARN: &str = "warn";
+const QUIET_LOG_LEVEL: &str = "warn";
 
 /// Flags of `kymactl run`.
 #[derive(Args)]
@@ -128,8 +128,8 @@ impl Run {
             settings.admin_address = None;
             settings.log_format = LogFormat::Text;
             // Results are reported per module; of the operators' log only warnings are shown.
-            if settings.log_level == INFO {
-                WARN.clone_into(&mut settings.log_level);
+            if settings.log_level == DEFAULT_LOG_LEVEL {
+                QUIET_LOG_LEVEL.clone_into(&mut settings.log_level);
             }
         }
         init_telemetry(&settings)?;

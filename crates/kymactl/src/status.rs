@@ -78,9 +78,9 @@ impl Status {
 
     /// Lists the Kymas in pages.
     async fn list(&self, api: &Api<Kyma>) -> Result<Kymas, Error> {
-        const PAGE: u32 = 500;
-        let mut parameters =
-            ListParams { label_selector: self.selector.clone(), ..ListParams::default() }.limit(PAGE);
+        const LIST_PAGE_SIZE: u32 = 500;
+        let mut parameters = ListParams { label_selector: self.selector.clone(), ..ListParams::default() }
+            .limit(LIST_PAGE_SIZE);
         let mut kymas = Kymas::new();
         loop {
             let page = api.list(&parameters).await?;

@@ -39,7 +39,7 @@ impl Test {
         };
         let tests = over(&component, &request.at).cloned().unwrap_or_default();
         let ran = || tests.succeeded.iter().flatten().chain(&tests.running).cloned().collect();
-        output::result(&format.text(&tests, || told(&name, &tests), ran)?)?;
+        output::result(&format.text(&tests, || test_results(&name, &tests), ran)?)?;
         if tests.phase == HookPhase::Succeeded { Ok(()) } else { Err(Error::TestFailed { name }) }
     }
 }
@@ -53,7 +53,7 @@ fn over<'a>(component: &'a HelmComponent, request: &str) -> Option<&'a Hooks> {
 }
 
 /// Returns a line for each test that ran. Tests after a failed one do not run.
-fn told(name: &str, tests: &Hooks) -> String {
+fn test_results(name: &str, tests: &Hooks) -> String {
     let succeeded =
         tests.succeeded.iter().flatten().map(|test| format!("succeeded: {}", output::one_line(test)));
     let failed = tests.message.iter().map(|message| format!("failed: {}", output::one_line(message)));
@@ -83,9 +83,12 @@ mod tests {
     #[test]
     fn each_test_that_ran_is_told_with_its_end() {
         let mut tests = Hooks { phase: HookPhase::Succeeded, ..Hooks::default() };
-        assert_eq!(told("shop", &tests), "the chart of shop has no tests");
+        assert_eq!(test_results("shop", &tests), "the chart of shop has no tests");
         tests.succeeded = Some(vec!["Pod shop/a".to_owned()]);
         tests.message = Some("test hook Pod shop/b: it failed".to_owned());
-        assert_eq!(told("shop", &tests), "succeeded: Pod shop/a\nfailed: test hook Pod shop/b: it failed");
+        assert_eq!(
+            test_results("shop", &tests),
+            "succeeded: Pod shop/a\nfailed: test hook Pod shop/b: it failed"
+        );
     }
 }

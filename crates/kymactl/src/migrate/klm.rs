@@ -48,9 +48,9 @@ use crate::{
 /// Field manager of helm-component on targets.
 const COMPONENT_MANAGER: &str = <helm_component::HelmComponents as kyma_sdk::Component>::NAME;
 /// Maximum number of Kymas at a time.
-const PARALLEL: usize = 8;
+const MAX_PARALLEL_KYMAS: usize = 8;
 /// Maximum number of passes over one Kyma in one run; a module takes at most seven, so more would be a bug.
-const LOOKS: usize = 1000;
+const MAX_PASSES: usize = 1000;
 
 /// Flags of `kymactl migrate klm`.
 #[derive(Args)]
@@ -89,8 +89,8 @@ impl Klm {
             Some(kyma) => vec![hub.start(kyma).await?],
             None => hub.starts(self.selector.as_deref()).await?,
         };
-        let moves = stream::iter(starts).map(|start| self.one(start));
-        let reports: Vec<Report> = moves.buffered(PARALLEL).collect().await;
+        let moves = stream::iter(starts).map(|start| self.migrate(start));
+        let reports: Vec<Report> = moves.buffered(MAX_PARALLEL_KYMAS).collect().await;
         let paragraphs = || reports.iter().map(Report::text).collect();
         let names = || reports.iter().map(|report| report.kyma.clone()).collect();
         output::result(&self.connection.hub.format().text(&reports, paragraphs, names)?)?;
@@ -101,10 +101,10 @@ impl Klm {
     }
 
     /// Moves one Kyma and reports the result.
-    async fn one(&self, start: Start) -> Report {
+    async fn migrate(&self, start: Start) -> Report {
         let kyma = start.kyma.name_any();
         let mut first = Vec::new();
-        let (outcome, left) = match Box::pin(self.moved(start, &mut first)).await {
+        let (outcome, left) = match Box::pin(self.run_steps(start, &mut first)).await {
             Ok(outcome) => (outcome, Vec::new()),
             Err(StopReason::Obstacles(left)) => ("left", left),
             Err(StopReason::Failed(error)) => ("left", vec![error.to_string()]),
@@ -112,14 +112,14 @@ impl Klm {
         Report { kyma, outcome, modules: first, left }
     }
 
-    async fn moved(
+    async fn run_steps(
         &self,
         mut start: Start,
         first: &mut Vec<report::Line>,
     ) -> Result<&'static str, StopReason> {
         let deadline = Instant::now() + self.timeout;
         let mut idle = false;
-        for number in 0..LOOKS {
+        for number in 0..MAX_PASSES {
             let mut snapshot = read::read_snapshot(start, &self.target_namespace).await?;
             if !self.rollback && plan::needs_klm_stopped(&snapshot.facts) {
                 snapshot.facts.klm = self.klm_state(&snapshot).await?;
@@ -129,9 +129,9 @@ impl Klm {
                 idle = self.is_idle(&snapshot.facts);
             }
             let done = if self.rollback {
-                self.step_back(&snapshot, deadline).await
+                self.run_rollback_step(&snapshot, deadline).await
             } else {
-                self.step(&snapshot, deadline).await
+                self.run_hand_over_step(&snapshot, deadline).await
             };
             match done {
                 Ok(true) => return Ok(self.outcome(idle)),
@@ -172,20 +172,24 @@ impl Klm {
     }
 
     /// Runs the next step of a hand-over. Returns true if there is none.
-    async fn step(&self, snapshot: &KymaSnapshot, deadline: Instant) -> Result<bool, StopReason> {
+    async fn run_hand_over_step(
+        &self,
+        snapshot: &KymaSnapshot,
+        deadline: Instant,
+    ) -> Result<bool, StopReason> {
         use plan::HandOverStep;
         let facts = &snapshot.facts;
-        forbid(plan::obstacles(facts))?;
+        require_none(plan::obstacles(facts))?;
         if self.dry_run {
             return Ok(true);
         }
         let step = plan::next(facts);
-        told(facts, &step);
+        print_step(facts, &step);
         match step {
-            HandOverStep::RecordAndLabel => snapshot.mark().await?,
-            HandOverStep::CreateComponent(module) => snapshot.make(&module).await?,
-            HandOverStep::WriteInventory(module) => snapshot.seed(&module).await?,
-            HandOverStep::StartReconciler(module) => snapshot.skip(&module, false).await?,
+            HandOverStep::RecordAndLabel => snapshot.record_and_label().await?,
+            HandOverStep::CreateComponent(module) => snapshot.create_component(&module).await?,
+            HandOverStep::WriteInventory(module) => snapshot.write_inventory(&module).await?,
+            HandOverStep::StartReconciler(module) => snapshot.set_skip_label(&module, false).await?,
             HandOverStep::AwaitApplied(module) => {
                 let applied = |one: Option<&HelmComponent>| one.is_some_and(HelmComponent::is_applied);
                 await_component(snapshot, &module, "has not applied its objects", deadline, applied).await?;
@@ -195,57 +199,61 @@ impl Klm {
                     problems.into_iter().map(|what| format!("module {module}: {what}")).collect(),
                 ));
             }
-            HandOverStep::RemoveFinalizers(module) => snapshot.drop_finalizers(&module).await?,
-            HandOverStep::StartOperators => snapshot.say(labels::HAND_OVER_DONE).await?,
+            HandOverStep::RemoveFinalizers(module) => snapshot.remove_finalizers(&module).await?,
+            HandOverStep::StartOperators => snapshot.set_hand_over_label(labels::HAND_OVER_DONE).await?,
             HandOverStep::AwaitReport => {
                 let reported = |kyma: Option<&Kyma>| kyma.is_some_and(plan::is_reported_by_us);
                 let why = || "kyma-operator has not reported on it: is it running?".to_owned();
-                within(deadline, kymas(snapshot), &facts.kyma.name_any(), reported, why).await?;
+                wait_for(deadline, kymas(snapshot), &facts.kyma.name_any(), reported, why).await?;
             }
-            HandOverStep::CleanStatus => snapshot.settle().await?,
-            HandOverStep::RemoveLastFinalizers(module) => snapshot.close(&module).await?,
+            HandOverStep::CleanStatus => snapshot.clean_status().await?,
+            HandOverStep::RemoveLastFinalizers(module) => snapshot.remove_last_finalizers(&module).await?,
             HandOverStep::Done => return Ok(true),
         }
         Ok(false)
     }
 
     /// Runs the next step of giving a Kyma back. Returns true if there is none.
-    async fn step_back(&self, snapshot: &KymaSnapshot, deadline: Instant) -> Result<bool, StopReason> {
+    async fn run_rollback_step(
+        &self,
+        snapshot: &KymaSnapshot,
+        deadline: Instant,
+    ) -> Result<bool, StopReason> {
         use back::RollbackStep;
-        forbid(back::obstacles(&snapshot.facts))?;
+        require_none(back::obstacles(&snapshot.facts))?;
         if self.dry_run {
             return Ok(true);
         }
         let step = back::next(&snapshot.facts);
-        told(&snapshot.facts, &step);
+        print_step(&snapshot.facts, &step);
         match step {
-            RollbackStep::StopOperators => snapshot.say(labels::HAND_OVER_PENDING).await?,
+            RollbackStep::StopOperators => snapshot.set_hand_over_label(labels::HAND_OVER_PENDING).await?,
             RollbackStep::AwaitOperator(operator) => {
                 let stopped = |kyma: Option<&Kyma>| kyma.is_none_or(|kyma| !back::is_at_work(kyma, operator));
                 let why = || format!("{operator} does not say that it has stopped: is it running?");
-                within(deadline, kymas(snapshot), &snapshot.facts.kyma.name_any(), stopped, why).await?;
+                wait_for(deadline, kymas(snapshot), &snapshot.facts.kyma.name_any(), stopped, why).await?;
             }
-            RollbackStep::StopComponent(module) => snapshot.skip(&module, true).await?,
+            RollbackStep::StopComponent(module) => snapshot.set_skip_label(&module, true).await?,
             RollbackStep::AwaitComponentStop(module) => {
                 let stopped = |one: Option<&HelmComponent>| one.is_none_or(HelmComponent::has_stopped);
                 await_component(snapshot, &module, "has not stopped", deadline, stopped).await?;
             }
-            RollbackStep::ReturnObjects(module) => snapshot.give_back(&module).await?,
-            RollbackStep::DeleteComponent(module) => snapshot.delete(&module).await?,
+            RollbackStep::ReturnObjects(module) => snapshot.return_objects(&module).await?,
+            RollbackStep::DeleteComponent(module) => snapshot.delete_component(&module).await?,
             RollbackStep::AwaitDeletion(module) => {
                 let uid = snapshot.facts.modules[&module].component.as_ref().and_then(kube::ResourceExt::uid);
                 let gone = is_deleted(uid.as_deref().unwrap_or_default());
                 await_component(snapshot, &module, "is not gone", deadline, gone).await?;
             }
-            RollbackStep::RestoreManifest(module) => snapshot.restore(&module).await?,
+            RollbackStep::RestoreManifest(module) => snapshot.restore_manifest(&module).await?,
             RollbackStep::RestoreStatus => {
                 let noted = note::read(&snapshot.facts.kyma.metadata).unwrap_or_default();
                 snapshot.restore_target_kyma(&noted).await?;
                 snapshot.remove_stamp().await?;
                 snapshot.restore_status(&noted).await?;
             }
-            RollbackStep::DeleteMirrors => snapshot.drop_mirrors().await?,
-            RollbackStep::RemoveLabels => snapshot.leave().await?,
+            RollbackStep::DeleteMirrors => snapshot.delete_mirrors().await?,
+            RollbackStep::RemoveLabels => snapshot.remove_labels().await?,
             RollbackStep::Done => return Ok(true),
         }
         Ok(false)
@@ -266,11 +274,11 @@ impl<E: Into<Error>> From<E> for StopReason {
     }
 }
 
-fn forbid(obstacles: Vec<String>) -> Result<(), StopReason> {
+fn require_none(obstacles: Vec<String>) -> Result<(), StopReason> {
     if obstacles.is_empty() { Ok(()) } else { Err(StopReason::Obstacles(obstacles)) }
 }
 
-fn told(facts: &MigrationState, step: &impl Display) {
+fn print_step(facts: &MigrationState, step: &impl Display) {
     output::remark(&format!("{}: {step}", facts.kyma.name_any()));
 }
 
@@ -289,7 +297,7 @@ async fn await_component(
     let api: Api<HelmComponent> =
         Api::namespaced(snapshot.start.hub.clone(), &kyma.namespace().unwrap_or_default());
     let name = names::component_name(&kyma.name_any(), module);
-    if within(deadline, api.clone(), &name, wanted, String::new).await.is_ok() {
+    if wait_for(deadline, api.clone(), &name, wanted, String::new).await.is_ok() {
         return Ok(());
     }
     let says = api.get_opt(&name).await?.map(|component| component.says()).unwrap_or_default();
@@ -297,7 +305,7 @@ async fn await_component(
 }
 
 /// Waits until the object satisfies the condition or the deadline passes.
-async fn within<K>(
+async fn wait_for<K>(
     deadline: Instant,
     api: Api<K>,
     name: &str,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::error::Error;
 
 /// Fields of modulectl without an effect here: scanners and release jobs read them.
-const UNUSED: [&str; 5] = ["channel", "security", "securityScanEnabled", "bdba", "moduleRepo"];
+const UNUSED_FIELDS: [&str; 5] = ["channel", "security", "securityScanEnabled", "bdba", "moduleRepo"];
 
 /// A module-config.yaml.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -96,7 +96,7 @@ pub(crate) fn parse(path: &Path, yaml: &[u8]) -> Result<ParsedConfig, Error> {
     })?;
     let mut unused = Vec::new();
     fields.retain(|name, value| {
-        let known = UNUSED.contains(&name.as_str());
+        let known = UNUSED_FIELDS.contains(&name.as_str());
         if known {
             unused.push(name.clone());
         }

@@ -30,7 +30,7 @@ pub(super) use kubeconfig::ProgramKubeconfig;
 /// Longest time for a program to print its CRDs or its version.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes that are read of what a program prints.
-const MAX_ANSWER: u64 = 16 << 20;
+const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
 /// The program of an operator that reconciles components of its own kinds.
 #[derive(Clone, Debug)]
@@ -152,11 +152,11 @@ async fn ask(path: &Path, command: &str) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Reads a stream up to [`MAX_ANSWER`]. A program that prints more ends by SIGPIPE.
+/// Reads a stream up to [`MAX_ANSWER_BYTES`]. A program that prints more ends by SIGPIPE.
 async fn read_answer(stream: Option<impl AsyncRead + Unpin>) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
-        stream.take(MAX_ANSWER).read_to_end(&mut bytes).await?;
+        stream.take(MAX_ANSWER_BYTES).read_to_end(&mut bytes).await?;
     }
     Ok(bytes)
 }

@@ -13,7 +13,7 @@ use super::{Flags, component::ComponentProgram};
 use crate::error::Error;
 
 /// Grace period for operators to stop.
-const STOP: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Running operators.
 pub(super) struct Operators {
@@ -80,7 +80,7 @@ impl Operators {
     pub(super) async fn stop(mut self) {
         self.process.shutdown.cancel();
         let all = async { while self.tasks.join_next().await.is_some() {} };
-        if timeout(STOP, all).await.is_err() {
+        if timeout(STOP_TIMEOUT, all).await.is_err() {
             tracing::warn!("operators did not end in time and are dropped");
         }
     }

@@ -3,7 +3,7 @@
 use super::Row;
 use crate::output;
 
-const GAP: &str = "  ";
+const COLUMN_GAP: &str = "  ";
 
 /// Returns a table with headings; the message is the last column and not padded. `wide` adds the state of the Kyma.
 pub(crate) fn render(rows: &[Row], namespaces: bool, wide: bool) -> String {
@@ -22,7 +22,7 @@ pub(crate) fn render(rows: &[Row], namespaces: bool, wide: bool) -> String {
     for line in &lines {
         let columns = line.iter().zip(&widths).enumerate().filter(|(column, _)| shown(*column));
         let padded = columns.map(|(_, (cell, width))| format!("{cell:width$}"));
-        table.push_str(padded.collect::<Vec<_>>().join(GAP).trim_end());
+        table.push_str(padded.collect::<Vec<_>>().join(COLUMN_GAP).trim_end());
         table.push('\n');
     }
     table

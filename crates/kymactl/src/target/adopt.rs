@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Maximum number of clusters at a time.
-const PARALLEL: usize = 8;
+const MAX_PARALLEL_CLUSTERS: usize = 8;
 
 /// Flags of `kymactl target adopt`.
 #[derive(Args)]
@@ -58,7 +58,7 @@ impl Adopt {
         if let Some(kyma) = self.kyma.as_deref() {
             let start = hub.start(kyma).await?;
             let uid = self.cluster_uid.as_deref();
-            let said = if self.local { local(start, uid).await? } else { one(start, uid).await? };
+            let said = if self.local { local(start, uid).await? } else { adopt_cluster(start, uid).await? };
             lines.add(&said, kyma, &said)?;
             return lines.finish();
         }
@@ -69,7 +69,7 @@ impl Adopt {
 }
 
 /// Adopts one cluster. Returns the result as text, also if there is nothing to adopt.
-async fn one(start: Start, meant: Option<&str>) -> Result<String, Error> {
+async fn adopt_cluster(start: Start, meant: Option<&str>) -> Result<String, Error> {
     let refused = match RefusedCluster::find(start).await? {
         CheckResult::Refused(refused) => refused,
         CheckResult::OnRecord { uid, .. } if meant.is_some_and(|meant| meant != uid) => {
@@ -122,8 +122,8 @@ async fn local(start: Start, meant: Option<&str>) -> Result<String, Error> {
     if !is_on_record {
         record_on_hub(&start, &recorded).await?;
     }
-    let components = components_follow(&start, &recorded).await?;
-    tell(&start, &recorded).await?;
+    let components = update_components(&start, &recorded).await?;
+    requeue_operators(&start, &recorded).await?;
     Ok(format!("cluster {uid} adopted with epoch {epoch}; {components} components follow"))
 }
 
@@ -141,7 +141,7 @@ async fn all(starts: Vec<Start>, write: bool, lines: &mut Lines) -> Result<(), E
         let name = start.kyma.name_any();
         (name, among_all(start, write).await.unwrap_or_else(AdoptionOutcome::Failed))
     });
-    let mut outcomes = pin!(outcomes.buffer_unordered(PARALLEL));
+    let mut outcomes = pin!(outcomes.buffer_unordered(MAX_PARALLEL_CLUSTERS));
     let (mut adopted, mut would_be, mut left) = (0, 0, 0);
     while let Some((kyma, outcome)) = outcomes.next().await {
         let said = match outcome {
@@ -230,9 +230,9 @@ impl RefusedCluster {
         let (claim, recorded) = start.sides();
         match compare(&claim, &recorded, &found) {
             Verdict::Match { .. } => {
-                let late = components_follow(&start, &recorded).await?;
+                let late = update_components(&start, &recorded).await?;
                 if recorded.epoch > 1 {
-                    tell(&start, &recorded).await?;
+                    requeue_operators(&start, &recorded).await?;
                 }
                 Ok(CheckResult::OnRecord { uid: uid_of(&found)?.to_owned(), late })
             }
@@ -270,8 +270,8 @@ impl Adoption {
         self.namespace().await?;
         self.target.put_stamp(&self.stamp, &self.found).await.map_err(kyma_sdk::Failure::from)?;
         record_on_hub(&self.start, &self.recorded).await?;
-        let count = components_follow(&self.start, &self.recorded).await?;
-        tell(&self.start, &self.recorded).await?;
+        let count = update_components(&self.start, &self.recorded).await?;
+        requeue_operators(&self.start, &self.recorded).await?;
         Ok(count)
     }
 
@@ -309,7 +309,7 @@ async fn record_on_hub(start: &Start, recorded: &TargetRecord) -> Result<(), Err
 }
 
 /// Requeues the Kyma in all operators, unless its annotation already has this record.
-async fn tell(start: &Start, recorded: &TargetRecord) -> Result<(), Error> {
+async fn requeue_operators(start: &Start, recorded: &TargetRecord) -> Result<(), Error> {
     let kyma = &start.kyma;
     let adopted = format!("{}/{}", recorded.target_uid.as_deref().unwrap_or_default(), recorded.epoch);
     if kyma.annotations().get(annotations::TARGET_ADOPTED) == Some(&adopted) {
@@ -325,7 +325,7 @@ async fn tell(start: &Start, recorded: &TargetRecord) -> Result<(), Error> {
 }
 
 /// Updates the target's record in the Kyma's components. Returns how many changed.
-async fn components_follow(start: &Start, recorded: &TargetRecord) -> Result<usize, Error> {
+async fn update_components(start: &Start, recorded: &TargetRecord) -> Result<usize, Error> {
     let namespace = start.kyma.namespace().unwrap_or_default();
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     let mut count = 0;

@@ -14,7 +14,7 @@ use kyma_sdk::{
 
 use crate::{
     error::Error,
-    hub::{AGENT, GlobalFlags},
+    hub::{GlobalFlags, USER_AGENT},
     output,
 };
 
@@ -22,7 +22,7 @@ use crate::{
 const OPERATOR: Operator = Operator { name: "kyma-operator", version: env!("CARGO_PKG_VERSION") };
 
 /// Maximum number of cached connections.
-const TARGETS: usize = 64;
+const MAX_CACHED_CONNECTIONS: usize = 64;
 
 /// Selects the hub, and limits its access Secrets.
 #[derive(Args)]
@@ -57,7 +57,7 @@ impl ConnectionArgs {
             AccessPolicy { hub_addresses: hub_addresses(&config).await, ..self.access.clone().policy()? };
         let client = kyma_sdk::targets::client_from(config)?;
         let namespace = self.hub.namespace().to_owned();
-        let targets = Targets::new(policy, Limits::default(), AGENT, "a person", TARGETS);
+        let targets = Targets::new(policy, Limits::default(), USER_AGENT, "a person", MAX_CACHED_CONNECTIONS);
         let access = Access::new(client.clone(), &namespace, targets);
         let uid = hub_uid(&client).await?;
         Ok(Hub { client, namespace, access, uid })

@@ -18,7 +18,7 @@ use super::connection::ConnectionArgs;
 use crate::{error::Error, output::Lines};
 
 /// Maximum number of concurrent access reviews.
-const PARALLEL: usize = 8;
+const MAX_PARALLEL_REVIEWS: usize = 8;
 
 /// Flags of `kymactl target test`.
 #[derive(Args)]
@@ -109,7 +109,7 @@ async fn missing(target: &Target) -> Result<Vec<Permission>, Failure> {
         let allowed = permission.is_allowed(target).await?;
         Ok::<_, Failure>((!allowed).then_some(permission))
     });
-    let answers: Vec<Option<Permission>> = asked.buffered(PARALLEL).try_collect().await?;
+    let answers: Vec<Option<Permission>> = asked.buffered(MAX_PARALLEL_REVIEWS).try_collect().await?;
     Ok(answers.into_iter().flatten().collect())
 }
 

@@ -118,7 +118,7 @@ impl View<'_> {
             }
         }
         for node in nodes {
-            self.hang(node, &by_owner, DEEPEST);
+            self.hang(node, &by_owner, MAX_DEPTH);
         }
     }
 
@@ -141,7 +141,7 @@ impl View<'_> {
 }
 
 /// Maximum depth below an object of the content: a CronJob's Jobs and their Pods are two levels.
-const DEEPEST: usize = 3;
+const MAX_DEPTH: usize = 3;
 
 fn node(
     identity: &Identity,
@@ -246,6 +246,6 @@ mod tests {
         while let Some(child) = level.children.first() {
             (depth, level) = (depth + 1, child);
         }
-        assert_eq!(depth, DEEPEST);
+        assert_eq!(depth, MAX_DEPTH);
     }
 }

@@ -17,9 +17,9 @@ use super::node::{Node, ReadResult, Role, View};
 use crate::{error::Error, output};
 
 /// Maximum number of concurrent calls to the target.
-const PARALLEL: usize = 8;
+const MAX_PARALLEL_READS: usize = 8;
 /// Page size of lists.
-const PAGE: u32 = 250;
+const LIST_PAGE_SIZE: u32 = 250;
 
 /// An object of the component, with the record of its last apply.
 type Part = (Identity, String, Role, Option<Entry>);
@@ -47,7 +47,7 @@ pub(super) async fn nodes(
             Ok::<_, Failure>(view.node(&identity, role, entry.as_ref(), &found))
         }
     });
-    let mut nodes: Vec<Node> = read.buffered(PARALLEL).try_collect().await?;
+    let mut nodes: Vec<Node> = read.buffered(MAX_PARALLEL_READS).try_collect().await?;
     let below = target.owned(&nodes).await?;
     view.grow(&mut nodes, &below);
     Ok(nodes)
@@ -152,7 +152,7 @@ impl Target<'_> {
             api_version: mapping.resource.api_version.clone(),
             kind: mapping.resource.kind.clone(),
         };
-        let mut params = ListParams::default().limit(PAGE);
+        let mut params = ListParams::default().limit(LIST_PAGE_SIZE);
         let mut found = vec![];
         loop {
             let page = match api.list(&params).await {

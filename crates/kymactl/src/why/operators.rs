@@ -10,7 +10,7 @@ use super::Subject;
 use crate::error::Error;
 
 /// Timeout of one query.
-const PATIENCE: Duration = Duration::from_secs(5);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Admin servers of operators.
 pub(super) struct Operators(Vec<(String, Client)>);
@@ -23,7 +23,7 @@ impl Operators {
                 Error::input("--operator", format!("{address} is no address: http://host:port"))
             })?;
             let mut config = Config::new(url);
-            (config.read_timeout, config.connect_timeout) = (Some(PATIENCE), Some(PATIENCE));
+            (config.read_timeout, config.connect_timeout) = (Some(QUERY_TIMEOUT), Some(QUERY_TIMEOUT));
             Ok((address.clone(), kyma_sdk::targets::client_from(config)?))
         };
         addresses.iter().map(connect).collect::<Result<_, Error>>().map(Self)

@@ -56,7 +56,7 @@ impl Subject {
                     Some(output::one_line(&format!("its status cannot be read: {error}"))),
                 ),
             };
-        let open = conditions.iter().filter(|condition| condition.status != "True").map(told);
+        let open = conditions.iter().filter(|condition| condition.status != "True").map(condition_line);
         let ready = conditions.iter().find(|condition| condition.type_ == types::READY);
         Ok(Self {
             kind: kind.to_owned(),
@@ -70,7 +70,7 @@ impl Subject {
     }
 }
 
-fn told(condition: &Condition) -> String {
+fn condition_line(condition: &Condition) -> String {
     let Condition { type_, reason, message, .. } = condition;
     let colon = if message.is_empty() { "" } else { ": " };
     output::one_line(&format!("{type_}: {reason}{colon}{message}"))

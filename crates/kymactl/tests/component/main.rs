@@ -22,7 +22,7 @@ static BED: SharedBed = SharedBed::new();
 
 const HUB: &str = "apps";
 const CRD: &str = "helmcomponents.component.kyma-project.io";
-const PATIENCE: Duration = Duration::from_mins(2);
+const READY_TIMEOUT: Duration = Duration::from_mins(2);
 
 const CHART: [(&str, &str); 6] = [
     ("Chart.yaml", "apiVersion: v2\nname: shop\nversion: 1.0.0\n"),
@@ -117,7 +117,7 @@ impl World {
                 ready.status == "True" && ready.observed_generation == component.metadata.generation
             })
         };
-        let waited = until("shop is Ready", PATIENCE, || async {
+        let waited = until("shop is Ready", READY_TIMEOUT, || async {
             Ok(is_ready(&components.get("shop").await?).then_some(()))
         });
         let waited = waited.await;
@@ -265,7 +265,7 @@ async fn upgraded(world: &World) {
 async fn changed_by_others(world: &World) {
     told(&world.kymactl(&["suspend", "shop"]).await);
     let components: Api<HelmComponent> = Api::namespaced(world.hub.client().unwrap(), HUB);
-    until("it is left alone", PATIENCE, || async {
+    until("it is left alone", READY_TIMEOUT, || async {
         let status = components.get("shop").await?.status.unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
         let ready = condition::get(&conditions, condition::types::READY);

@@ -25,7 +25,7 @@ static BED: SharedBed = SharedBed::new();
 const HUB: &str = "apps";
 const CRD: &str = "helmcomponents.component.kyma-project.io";
 const RELEASE: &str = "store-shop";
-const PATIENCE: Duration = Duration::from_mins(2);
+const READY_TIMEOUT: Duration = Duration::from_mins(2);
 
 const CHART: [(&str, &str); 4] = [
     ("Chart.yaml", "apiVersion: v2\nname: shop\nversion: 1.4.2\n"),
@@ -232,7 +232,7 @@ async fn until_ready(world: &World) {
         let conditions = status.conditions.unwrap_or_default();
         condition::get(&conditions, condition::types::READY).is_some_and(|ready| ready.status == "True")
     };
-    let waited = until("shop is Ready", PATIENCE, || async {
+    let waited = until("shop is Ready", READY_TIMEOUT, || async {
         Ok(components.get("shop").await?.status.is_some_and(is_ready).then_some(()))
     });
     let waited = waited.await;
@@ -246,7 +246,7 @@ async fn a_release_of_flux_is_taken_over_and_nothing_is_installed_anew() {
     let releases = release(&world).await;
     install(&world).await;
     let workload: Api<Deployment> = Api::namespaced(world.target.client().unwrap(), "store");
-    until("the release's Pods are up", PATIENCE, || async {
+    until("the release's Pods are up", READY_TIMEOUT, || async {
         let status = workload.get(RELEASE).await?.status.unwrap_or_default();
         Ok((status.available_replicas == Some(2)).then_some(()))
     })

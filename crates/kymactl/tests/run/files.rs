@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use testbed::{Cluster, Program, Registry};
 use tokio::process::Command;
 
-use crate::{BED, PATIENCE};
+use crate::{BED, RUN_TIMEOUT};
 
 /// A directory with the files for one cluster, and the registry of the modules.
 pub(crate) struct Files {
@@ -83,7 +83,7 @@ impl Files {
         let mut command = self.kymactl(&["run", mode, "--timeout", timeout]);
         command.args(flags).arg("--kyma").arg(self.path("kyma.yaml"));
         command.arg("--catalogue").arg(self.path("catalogue"));
-        tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap()
+        tokio::time::timeout(RUN_TIMEOUT, command.output()).await.unwrap().unwrap()
     }
 
     /// Returns a command for the cluster.

@@ -28,7 +28,7 @@ use files::Files;
 static BED: SharedBed = SharedBed::new();
 
 const MANAGER: &str = "lantern-operator";
-const PATIENCE: Duration = Duration::from_mins(6);
+const RUN_TIMEOUT: Duration = Duration::from_mins(6);
 
 #[tokio::test]
 async fn once_installs_and_upgrades_modules_on_a_bare_cluster_and_leaves_no_operator() {
@@ -117,7 +117,7 @@ async fn run_is_all_reconcilers_in_one_process() {
     assert!(waited.status.success(), "{}", String::from_utf8_lossy(&waited.stderr));
     assert_eq!(available(&target.client().unwrap()).await, Some(1));
     // `status` does not wait for release-meta-syncer, which may see the Kyma later.
-    testbed::until_or_why("every operator knows the Kyma", PATIENCE, || async {
+    testbed::until_or_why("every operator knows the Kyma", RUN_TIMEOUT, || async {
         let why =
             files.kymactl(&["why", "one", "--operator", &format!("http://{admin}")]).output().await.unwrap();
         assert!(why.status.success(), "{}", String::from_utf8_lossy(&why.stderr));
@@ -204,7 +204,7 @@ async fn apply(client: &Client, operators: &mut Child, file: &Path) {
     let kind = object.types.clone().unwrap();
     let resource = kube::api::ApiResource::from_gvk(&(&kind).try_into().unwrap());
     let api: Api<kube::api::DynamicObject> = Api::namespaced_with(client.clone(), "kcp-system", &resource);
-    testbed::until(&format!("{} is served", kind.kind), PATIENCE, || {
+    testbed::until(&format!("{} is served", kind.kind), RUN_TIMEOUT, || {
         let ended = operators.try_wait().unwrap();
         let (api, object) = (&api, &object);
         async move {
@@ -224,6 +224,6 @@ async fn apply(client: &Client, operators: &mut Child, file: &Path) {
 async fn stop(mut operators: Child) {
     let id = operators.id().unwrap().to_string();
     assert!(Command::new("kill").arg(id).status().await.unwrap().success());
-    let ended = tokio::time::timeout(PATIENCE, operators.wait()).await.unwrap().unwrap();
+    let ended = tokio::time::timeout(RUN_TIMEOUT, operators.wait()).await.unwrap().unwrap();
     assert_eq!(ended.code(), Some(0));
 }

@@ -14,7 +14,7 @@ use kube::{
 use kyma_api::{Kyma, crds};
 use serde_json::{Value, json};
 
-use crate::{BED, PATIENCE, files::Files, named};
+use crate::{BED, RUN_TIMEOUT, files::Files, named};
 
 /// Kinds whose objects are created and deleted by Kubernetes itself.
 const VOLATILE_KINDS: [&str; 4] = ["Event", "Lease", "ComponentStatus", "EndpointSlice"];
@@ -34,7 +34,7 @@ async fn remove_leaves_the_same_objects_as_before_once() {
     files.once().await;
     let listing = &client;
     // The storage of a CRD that was just created refuses lists at first.
-    let installed = testbed::until_or_why("every kind is listed", PATIENCE, || async move {
+    let installed = testbed::until_or_why("every kind is listed", RUN_TIMEOUT, || async move {
         Ok(objects(listing).await.map_err(|error| error.to_string()))
     })
     .await
@@ -112,7 +112,7 @@ pub(crate) async fn remove(files: &Files, flags: &[&str]) -> Output {
 
 /// Waits until the cluster has exactly the `expected` objects.
 pub(crate) async fn until_same_objects(client: &Client, expected: &BTreeSet<String>) {
-    testbed::until_or_why("the cluster has the same objects as before", PATIENCE, || async move {
+    testbed::until_or_why("the cluster has the same objects as before", RUN_TIMEOUT, || async move {
         // The garbage collector and the removal of the apiserver's own APIServices take a moment.
         Ok(match objects(client).await {
             Ok(after) if after == *expected => Ok(()),

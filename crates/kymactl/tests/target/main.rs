@@ -19,7 +19,7 @@ use tokio::process::Command;
 
 static BED: SharedBed = SharedBed::new();
 
-const SOON: Duration = Duration::from_mins(1);
+const RBAC_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A hub, one target, and a Kyma whose access Secret leads there.
 struct Stage {
@@ -88,7 +88,7 @@ impl Stage {
         let review = json!({"spec": {"resourceAttributes": attributes}});
         let review: SelfSubjectAccessReview = serde_json::from_value(review).unwrap();
         let reviews: Api<SelfSubjectAccessReview> = Api::all(access.client().unwrap());
-        testbed::until("the rights are in force", SOON, || async {
+        testbed::until("the rights are in force", RBAC_TIMEOUT, || async {
             let reviewed = reviews.create(&create, &review).await?;
             Ok(reviewed.status.is_some_and(|status| status.allowed).then_some(()))
         })

@@ -24,9 +24,9 @@ pub(super) const MIGRATED: &str = "component.kyma-project.io/migrated-to";
 /// Label that a Flux Kustomization sets on objects.
 const KUSTOMIZATION: &str = "kustomize.toolkit.fluxcd.io/name";
 /// Maximum length of a release name in Helm.
-const RELEASE_NAME: usize = 53;
+const MAX_RELEASE_NAME_BYTES: usize = 53;
 /// Number of hash digits at the end of a shortened name.
-const HASH: usize = 12;
+const NAME_HASH_DIGITS: usize = 12;
 
 /// Result of a conversion.
 #[derive(Debug)]
@@ -164,12 +164,12 @@ fn component_name(namespace: &str, name: &str, hub: &str) -> String {
 
 /// Shortens a name as Flux does: its beginning and the beginning of its SHA-256.
 fn shortened(name: &str) -> String {
-    if name.len() <= RELEASE_NAME {
+    if name.len() <= MAX_RELEASE_NAME_BYTES {
         return name.to_owned();
     }
     let hash = hex::encode(Sha256::digest(name));
-    let kept: String = name.chars().take(RELEASE_NAME - HASH - 1).collect();
-    format!("{kept}-{}", &hash[..HASH])
+    let kept: String = name.chars().take(MAX_RELEASE_NAME_BYTES - NAME_HASH_DIGITS - 1).collect();
+    format!("{kept}-{}", &hash[..NAME_HASH_DIGITS])
 }
 
 fn release_of(spec: &Value, namespace: &str, name: &str) -> Release {
@@ -216,7 +216,7 @@ fn target(
 }
 
 fn common_metadata(spec: &Value, findings: &mut Vec<Finding>) -> Option<CommonMetadata> {
-    let exempts = |field: &&str| spec["commonMetadata"][*field].get(patches::EXEMPTS).is_some();
+    let exempts = |field: &&str| spec["commonMetadata"][*field].get(patches::DRIFT_MARK).is_some();
     for field in ["labels", "annotations"].into_iter().filter(exempts) {
         findings.push(patches::exempted(format!("spec.commonMetadata.{field}"), spec));
     }
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(shortened("short"), "short");
         let long = "a-very-long-namespace-name-for-a-target-and-a-very-long-release-name";
         let name = shortened(long);
-        assert_eq!(name.len(), RELEASE_NAME);
+        assert_eq!(name.len(), MAX_RELEASE_NAME_BYTES);
         assert!(name.starts_with("a-very-long-namespace-name-for-a-target-"), "{name}");
         // Expected value: `printf '%s' NAME | sha256sum`
         assert!(name.ends_with("-f70223a954b2"), "{name}");

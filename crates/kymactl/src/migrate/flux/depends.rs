@@ -11,7 +11,7 @@ use super::facts::{list, text};
 use super::finding::{Finding, Severity};
 
 /// Maximum number of dependencies of a component.
-const MOST: usize = 64;
+const MAX_DEPENDENCIES: usize = 64;
 
 /// Sets the dependencies of the components, in the order of the releases'.
 pub(super) fn connect(releases: &[Value], all: &mut [Conversion]) {
@@ -35,8 +35,9 @@ pub(super) fn connect(releases: &[Value], all: &mut [Conversion]) {
                     "{named} does not become a component with this one: name both, or add `dependsOn` with its component \
                      once there is one"
                 ))),
-                Some(_) if dependencies.len() >= MOST => {
-                    converted.findings.push(told(format!("{MOST} is the most that a component takes")));
+                Some(_) if dependencies.len() >= MAX_DEPENDENCIES => {
+                    let says = format!("{MAX_DEPENDENCIES} is the most that a component takes");
+                    converted.findings.push(told(says));
                 }
                 Some(name) => dependencies.push(Dependency {
                     component: Some(ComponentDependency { name: name.clone(), ..ComponentDependency::default() }),

@@ -7,9 +7,9 @@ use super::facts::{is_set, text};
 use super::finding::{Finding, Severity};
 
 /// Flux's default timeout in seconds.
-const TIMEOUT: i32 = 300;
+const DEFAULT_TIMEOUT_SECONDS: i32 = 300;
 /// Maximum timeout of a component in seconds.
-const LONGEST: u64 = 86_400;
+const MAX_TIMEOUT_SECONDS: u64 = 86_400;
 
 /// Returns the timeouts for hooks, health and removal.
 pub(super) fn timeouts(spec: &Value, findings: &mut Vec<Finding>) -> Option<Timeouts> {
@@ -24,7 +24,7 @@ pub(super) fn timeouts(spec: &Value, findings: &mut Vec<Finding>) -> Option<Time
     };
     let each = seconds(&["/upgrade/timeout", "/timeout"]);
     let delete_seconds = seconds(&["/uninstall/timeout"]);
-    let fails = each.or_else(|| rollback(spec).map(|_| TIMEOUT));
+    let fails = each.or_else(|| rollback(spec).map(|_| DEFAULT_TIMEOUT_SECONDS));
     let health_seconds = fails.filter(|_| !is_set(spec, "/upgrade/disableWait"));
     let made = Timeouts { hook_seconds: each, health_seconds, delete_seconds, ..Timeouts::default() };
     (made != Timeouts::default()).then_some(made)
@@ -51,7 +51,7 @@ fn duration(text: &str) -> Option<i32> {
     }
     let seconds = std::time::Duration::try_from_secs_f64(milliseconds / 1_000.0).ok()?;
     let whole = seconds.as_secs() + u64::from(seconds.subsec_nanos() > 0);
-    i32::try_from(whole.clamp(1, LONGEST)).ok()
+    i32::try_from(whole.clamp(1, MAX_TIMEOUT_SECONDS)).ok()
 }
 
 /// Returns the rollback setting. Flux rolls a failed upgrade back if `remediation` has retries or sets

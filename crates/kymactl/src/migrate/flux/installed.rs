@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::facts::{list, text};
 
 /// Number of digest digits that Flux appends to the version of a chart from an OCIRepository.
-const SHORT_DIGEST: usize = 12;
+const SHORT_DIGEST_DIGITS: usize = 12;
 
 /// The last installed chart.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) fn installed(release: &Value) -> InstalledChart {
 pub(super) fn without_digest(version: &str) -> &str {
     match version.rsplit_once('+') {
         Some((version, digest))
-            if digest.len() == SHORT_DIGEST && digest.chars().all(|c| c.is_ascii_hexdigit()) =>
+            if digest.len() == SHORT_DIGEST_DIGITS && digest.chars().all(|c| c.is_ascii_hexdigit()) =>
         {
             version
         }

@@ -7,9 +7,9 @@ use super::facts::{list, text};
 use super::finding::{Finding, Severity};
 
 /// Label or annotation that excludes an object from Flux's drift correction.
-pub(super) const EXEMPTS: &str = "helm.toolkit.fluxcd.io/driftDetection";
-/// Maximum length of a component's patch.
-const LONGEST: usize = 65_536;
+pub(super) const DRIFT_MARK: &str = "helm.toolkit.fluxcd.io/driftDetection";
+/// Maximum size of a component's patch, in bytes.
+const MAX_PATCH_BYTES: usize = 65_536;
 
 /// Returns the patches of all post-renderers in Kustomize's order.
 pub(super) fn patches(spec: &Value, findings: &mut Vec<Finding>) -> Vec<Patch> {
@@ -41,15 +41,15 @@ pub(super) fn patches(spec: &Value, findings: &mut Vec<Finding>) -> Vec<Patch> {
 /// Reports whether a patch sets this label or annotation, in a map or in a path.
 fn exempts(patch: &Value) -> bool {
     let text = patch.as_str().map_or_else(|| patch.to_string(), str::to_owned);
-    text.contains(EXEMPTS) || text.contains(&EXEMPTS.replace('/', "~1"))
+    text.contains(DRIFT_MARK) || text.contains(&DRIFT_MARK.replace('/', "~1"))
 }
 
-/// Returns a finding for a field that sets `EXEMPTS`: a component would also correct the drift of these objects.
+/// Returns a finding for a field that sets `DRIFT_MARK`: a component would also correct the drift of these objects.
 pub(super) fn exempted(place: String, spec: &Value) -> Finding {
     let corrects = text(spec, "/driftDetection/mode") == Some("enabled");
     let severity = if corrects { Severity::Suspended } else { Severity::NotConverted };
     let says = format!(
-        "{EXEMPTS} leaves out no object here: name the fields that others may change in `drift.ignore`"
+        "{DRIFT_MARK} leaves out no object here: name the fields that others may change in `drift.ignore`"
     );
     Finding::new(place, severity, says)
 }
@@ -64,9 +64,9 @@ fn made(
         Value::String(text) => Some(text.clone()),
         other => serde_saphyr::to_string(other).ok(),
     };
-    let fits = |text: &String| !text.is_empty() && text.len() <= LONGEST;
+    let fits = |text: &String| !text.is_empty() && text.len() <= MAX_PATCH_BYTES;
     let Some(patch) = text.filter(fits) else {
-        let says = format!("a patch has 1 to {LONGEST} bytes: split it");
+        let says = format!("a patch has 1 to {MAX_PATCH_BYTES} bytes: split it");
         findings.push(Finding::new(place, Severity::Suspended, says));
         return None;
     };

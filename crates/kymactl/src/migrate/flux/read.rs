@@ -17,13 +17,13 @@ use crate::{
     file::{check_one_standard_input, read_text},
 };
 
-const RELEASES: &str = "helm.toolkit.fluxcd.io";
-const SOURCES: &str = "source.toolkit.fluxcd.io";
-const RELEASE: &str = "HelmRelease";
+const HELM_GROUP: &str = "helm.toolkit.fluxcd.io";
+const SOURCE_GROUP: &str = "source.toolkit.fluxcd.io";
+const HELM_RELEASE_KIND: &str = "HelmRelease";
 /// Page size of lists.
-const PAGE: u32 = 500;
+const LIST_PAGE_SIZE: u32 = 500;
 /// Maximum number of references from a release to an object: HelmChart, HelmRepository, Secret.
-const STEPS: usize = 3;
+const MAX_REFERENCES: usize = 3;
 
 /// Reads documents from files. Objects without a namespace get this one.
 pub(super) fn files(paths: &[PathBuf], namespace: &str) -> Result<(Vec<Value>, Facts), Error> {
@@ -38,11 +38,11 @@ pub(super) fn files(paths: &[PathBuf], namespace: &str) -> Result<(Vec<Value>, F
         for mut document in documents.into_iter().flat_map(flat) {
             place(&mut document, namespace);
             match text(&document, "/kind") {
-                Some(RELEASE) if is_of(&document, RELEASES) => releases.push(document),
+                Some(HELM_RELEASE_KIND) if is_of(&document, HELM_GROUP) => releases.push(document),
                 Some(kind) => {
                     // k3s has its own kind HelmChart.
                     let is_meant =
-                        |kind: &Kind| is_of(&document, if kind.is_data() { "v1" } else { SOURCES });
+                        |kind: &Kind| is_of(&document, if kind.is_data() { "v1" } else { SOURCE_GROUP });
                     let Some(kind) = Kind::parse(kind).filter(is_meant) else { continue };
                     let name = text(&document, "/metadata/name").unwrap_or_default();
                     let namespace = text(&document, "/metadata/namespace").unwrap_or(namespace);
@@ -53,7 +53,7 @@ pub(super) fn files(paths: &[PathBuf], namespace: &str) -> Result<(Vec<Value>, F
         }
     }
     if releases.is_empty() {
-        return Err(Error::input("--file", format!("holds no HelmRelease of {RELEASES}")));
+        return Err(Error::input("--file", format!("holds no HelmRelease of {HELM_GROUP}")));
     }
     Ok((releases, facts))
 }
@@ -97,11 +97,12 @@ impl Flux {
             let resources = group.resources_by_stability();
             resources.into_iter().map(|(resource, _)| resource).collect::<Vec<_>>()
         };
-        let releases = discovery::group(&client, RELEASES).await.map(kinds).unwrap_or_default();
-        let release = releases.into_iter().find(|resource| resource.kind == RELEASE);
-        let release = release
-            .ok_or_else(|| Error::input("the cluster", format!("serves no {RELEASE} of {RELEASES}")))?;
-        let sources = discovery::group(&client, SOURCES).await.map(kinds).unwrap_or_default();
+        let releases = discovery::group(&client, HELM_GROUP).await.map(kinds).unwrap_or_default();
+        let release = releases.into_iter().find(|resource| resource.kind == HELM_RELEASE_KIND);
+        let release = release.ok_or_else(|| {
+            Error::input("the cluster", format!("serves no {HELM_RELEASE_KIND} of {HELM_GROUP}"))
+        })?;
+        let sources = discovery::group(&client, SOURCE_GROUP).await.map(kinds).unwrap_or_default();
         Ok(Self { client, release, sources })
     }
 
@@ -111,7 +112,7 @@ impl Flux {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &self.release),
             None => Api::all_with(self.client.clone(), &self.release),
         };
-        let mut params = ListParams::default().limit(PAGE);
+        let mut params = ListParams::default().limit(LIST_PAGE_SIZE);
         let mut releases = Vec::new();
         loop {
             let page = api.list(&params).await?;
@@ -133,7 +134,7 @@ impl Flux {
     /// read permission stay unknown.
     pub(super) async fn facts(&self, releases: &[Value], hub: &str) -> Result<Facts, Error> {
         let mut facts = Facts::new();
-        for _ in 0..STEPS {
+        for _ in 0..MAX_REFERENCES {
             let wanted: BTreeSet<Ref> = releases
                 .iter()
                 .flat_map(|release| convert::refers_to(release, &facts, hub))

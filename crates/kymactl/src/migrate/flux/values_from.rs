@@ -9,7 +9,7 @@ use super::facts::{Facts, Kind, ReducedObject, Ref, is_set, list, text};
 use super::finding::{Finding, Severity};
 
 /// Default key, also in Flux.
-const KEY: &str = "values.yaml";
+const DEFAULT_VALUES_KEY: &str = "values.yaml";
 
 /// The values of a release of `namespace` for a component in namespace `hub`.
 pub(super) struct ValuesReferences<'a> {
@@ -55,7 +55,7 @@ impl<'a> ValuesReferences<'a> {
                 place: format!("spec.valuesFrom[{number}]"),
                 original: Ref::new(kind, namespace, name),
                 copy: Ref::new(kind, hub, name),
-                key: text(one, "/valuesKey").unwrap_or(KEY),
+                key: text(one, "/valuesKey").unwrap_or(DEFAULT_VALUES_KEY),
                 is_optional: is_set(one, "/optional"),
             }
         })

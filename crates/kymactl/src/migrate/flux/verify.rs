@@ -10,10 +10,10 @@ use super::finding::{Finding, Severity};
 use super::patches;
 
 /// Special characters of Flux's patterns except the dot, which is taken literally.
-const META: &[char] = &['*', '+', '?', '(', ')', '[', ']', '{', '}', '|', '^', '$', '\\'];
+const PATTERN_CHARS: &[char] = &['*', '+', '?', '(', ')', '[', ']', '{', '}', '|', '^', '$', '\\'];
 
 /// Suffix of keys in a Secret that Flux uses for verification.
-const PUBLIC: &str = ".pub";
+const PUBLIC_KEY_SUFFIX: &str = ".pub";
 
 /// The `verify` field of a Flux object.
 pub(super) struct VerifyField<'a> {
@@ -80,7 +80,7 @@ impl VerifyField<'_> {
             _ => None,
         };
         let keys = contents.into_iter().flat_map(BTreeMap::keys);
-        let mut public = keys.filter(|key| key.ends_with(PUBLIC));
+        let mut public = keys.filter(|key| key.ends_with(PUBLIC_KEY_SUFFIX));
         let key = if let (Some(one), None) = (public.next(), public.next()) {
             one.clone()
         } else {
@@ -96,7 +96,7 @@ impl VerifyField<'_> {
 /// dot, which is stricter.
 fn exact(pattern: &str) -> Option<String> {
     let text = pattern.strip_prefix('^')?.strip_suffix('$')?.replace("\\.", ".").replace("\\/", "/");
-    (!text.is_empty() && !text.contains(META)).then_some(text)
+    (!text.is_empty() && !text.contains(PATTERN_CHARS)).then_some(text)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::facts::{
 use super::{component, lease::KlmState, note};
 
 /// Maximum size of a record on an object, in bytes; the API limits all annotations to 256 KiB.
-const NOTE_BYTES: usize = 200 << 10;
+const MAX_NOTE_BYTES: usize = 200 << 10;
 
 /// A step, in the order of execution; those of modules name the module.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,7 +84,7 @@ pub(super) fn obstacles(facts: &MigrationState) -> Vec<String> {
         found.push(why.clone());
     }
     found.extend(facts.strays.iter().cloned());
-    if note::text(&note::of_kyma(facts)).len() > NOTE_BYTES {
+    if note::text(&note::of_kyma(facts)).len() > MAX_NOTE_BYTES {
         found.push("the Kyma's status is too large to be noted in an annotation".to_owned());
     }
     let unmade = facts.modules.iter().filter(|(_, module)| module.component.is_none());
@@ -142,7 +142,7 @@ fn obstacle(facts: &MigrationState, module: &Module, manifest: &Manifest) -> Opt
     }
     let note = note::text(&note::of_manifest(manifest, &module.manifest_status)).len();
     let body = component::body(facts, "", manifest, true).unwrap_or_default();
-    if note > NOTE_BYTES || !limits::fits(&body, limits::OBJECT_BYTES) {
+    if note > MAX_NOTE_BYTES || !limits::fits(&body, limits::OBJECT_BYTES) {
         return Some("its Manifest is too large".to_owned());
     }
     None

@@ -17,7 +17,7 @@ use super::lease::KlmState;
 use crate::{error::Error, target::connection::Start};
 
 /// Maximum number of concurrent reads.
-const PARALLEL: usize = 8;
+const MAX_PARALLEL_READS: usize = 8;
 
 /// The state of a Kyma, with the connection to its target if there is one.
 pub(super) struct KymaSnapshot {
@@ -189,7 +189,7 @@ async fn live(
     let concerned: BTreeMap<Identity, String> =
         modules.values().flat_map(Module::objects).chain(defaults).chain([kyma]).collect();
     let reads = stream::iter(concerned).map(|(identity, version)| one(reached, identity, version));
-    let found: Vec<_> = reads.buffer_unordered(PARALLEL).try_collect().await?;
+    let found: Vec<_> = reads.buffer_unordered(MAX_PARALLEL_READS).try_collect().await?;
     Ok(found.into_iter().flatten().collect())
 }
 

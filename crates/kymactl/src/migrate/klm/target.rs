@@ -31,7 +31,7 @@ use crate::error::Error;
 
 impl KymaSnapshot {
     /// Gives the objects of a module back to KLM: its labels, then the ownership of all fields. No spec is changed.
-    pub(super) async fn give_back(&self, name: &str) -> Result<(), Error> {
+    pub(super) async fn return_objects(&self, name: &str) -> Result<(), Error> {
         let (Some(reached), Some(module)) = (&self.target, self.facts.modules.get(name)) else {
             return Ok(());
         };

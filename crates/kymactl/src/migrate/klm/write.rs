@@ -51,7 +51,7 @@ impl KymaSnapshot {
     }
 
     /// Adds records and labels to the Manifests and the Kyma.
-    pub(super) async fn mark(&self) -> Result<(), Error> {
+    pub(super) async fn record_and_label(&self) -> Result<(), Error> {
         for module in self.facts.modules.values() {
             let Some(manifest) = &module.manifest else { continue };
             let noted = || note::text(&note::of_manifest(manifest, &module.manifest_status));
@@ -68,7 +68,7 @@ impl KymaSnapshot {
     }
 
     /// Creates the component of a module with a stopped reconciler.
-    pub(super) async fn make(&self, module: &str) -> Result<(), Error> {
+    pub(super) async fn create_component(&self, module: &str) -> Result<(), Error> {
         let manifest = self.manifest(module)?;
         let body = component::body(&self.facts, module, manifest, true);
         let body = body.ok_or_else(|| Error::input(module, "its Manifest names no content"))?;
@@ -90,7 +90,7 @@ impl KymaSnapshot {
     }
 
     /// Writes the inventory to the component's status.
-    pub(super) async fn seed(&self, module: &str) -> Result<(), Error> {
+    pub(super) async fn write_inventory(&self, module: &str) -> Result<(), Error> {
         let component = self.component(module)?;
         let record = component::record(&self.facts, self.manifest(module)?);
         // Not with the reconciler's field manager: its next report would remove fields that it does not know yet.
@@ -99,7 +99,7 @@ impl KymaSnapshot {
     }
 
     /// Stops or starts the component's reconciler.
-    pub(super) async fn skip(&self, module: &str, skips: bool) -> Result<(), Error> {
+    pub(super) async fn set_skip_label(&self, module: &str, skips: bool) -> Result<(), Error> {
         let component = self.component(module)?;
         let label = if skips { json!("true") } else { Value::Null };
         let body =
@@ -109,7 +109,7 @@ impl KymaSnapshot {
     }
 
     /// Removes KLM's finalizers from a Manifest. A terminating one keeps them until its module is removed.
-    pub(super) async fn drop_finalizers(&self, module: &str) -> Result<(), Error> {
+    pub(super) async fn remove_finalizers(&self, module: &str) -> Result<(), Error> {
         let manifest = self.manifest(module)?;
         let mut body = guarded(&manifest.metadata);
         body["metadata"]["labels"] = json!({labels::HAND_OVER: labels::HAND_OVER_DONE});
@@ -120,7 +120,7 @@ impl KymaSnapshot {
     }
 
     /// Removes KLM's finalizers from a Manifest whose module is removed.
-    pub(super) async fn close(&self, module: &str) -> Result<(), Error> {
+    pub(super) async fn remove_last_finalizers(&self, module: &str) -> Result<(), Error> {
         let manifest = self.manifest(module)?;
         let mut body = guarded(&manifest.metadata);
         body["metadata"]["finalizers"] = without_klms(manifest);
@@ -128,7 +128,7 @@ impl KymaSnapshot {
     }
 
     /// Sets the hand-over label: the operators reconcile the Kyma, or all of them stop.
-    pub(super) async fn say(&self, value: &str) -> Result<(), Error> {
+    pub(super) async fn set_hand_over_label(&self, value: &str) -> Result<(), Error> {
         let labels = json!({labels::HAND_OVER: value, labels::SKIP_RECONCILIATION: "true"});
         // Removed, so that an operator that stopped before reports it again.
         let notes: Map<String, Value> = back::OPERATORS
@@ -141,7 +141,7 @@ impl KymaSnapshot {
     }
 
     /// Removes the fields that only KLM writes from the Kyma's status.
-    pub(super) async fn settle(&self) -> Result<(), Error> {
+    pub(super) async fn clean_status(&self) -> Result<(), Error> {
         let kyma = &self.facts.kyma;
         let Some(manager) = klm_entry(&kyma.metadata).and_then(|entry| entry.manager.as_deref()) else {
             return Ok(());
@@ -152,7 +152,7 @@ impl KymaSnapshot {
     }
 
     /// Deletes a component so that everything on the target stays, even if its removal was requested.
-    pub(super) async fn delete(&self, module: &str) -> Result<(), Error> {
+    pub(super) async fn delete_component(&self, module: &str) -> Result<(), Error> {
         let component = self.component(module)?;
         let (name, uid) = (component.name_any(), component.uid().unwrap_or_default());
         if component.spec.deletion_policy != DeletionPolicy::Orphan {
@@ -179,7 +179,7 @@ impl KymaSnapshot {
 
     /// Restores a Manifest's status, then its finalizers together with the value `pending` of the hand-over label,
     /// which marks it as restored.
-    pub(super) async fn restore(&self, module: &str) -> Result<(), Error> {
+    pub(super) async fn restore_manifest(&self, module: &str) -> Result<(), Error> {
         let manifest = self.manifest(module)?;
         let noted = note::read::<ManifestNote>(&manifest.metadata);
         let mut meta = manifest.metadata.clone();
@@ -201,7 +201,7 @@ impl KymaSnapshot {
     }
 
     /// Deletes the Manifests that kyma-operator created as copies of deleted components.
-    pub(super) async fn drop_mirrors(&self) -> Result<(), Error> {
+    pub(super) async fn delete_mirrors(&self) -> Result<(), Error> {
         for (name, uid) in &self.facts.mirrors {
             let live = find_metadata(&self.manifests(), name).await?;
             self.delete_live(&klm::manifest_resource(), live.map(|live| live.metadata), uid).await?;
@@ -259,7 +259,7 @@ impl KymaSnapshot {
     }
 
     /// Removes labels and annotations, first from Manifests, so that KLM reconciles again.
-    pub(super) async fn leave(&self) -> Result<(), Error> {
+    pub(super) async fn remove_labels(&self) -> Result<(), Error> {
         for module in self.facts.modules.values() {
             let Some(manifest) = module.manifest.as_ref().filter(|one| hand_over(&one.metadata).is_some())
             else {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use kyma_artifacts::Progress;
 
-const TICK: Duration = Duration::from_millis(100);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// One line per blob.
 pub(super) struct Bars {
@@ -39,7 +39,7 @@ impl Progress for Bars {
             bar.set_style(style);
         }
         bar.set_message(name.to_owned());
-        bar.enable_steady_tick(TICK);
+        bar.enable_steady_tick(PROGRESS_INTERVAL);
         *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(bar);
     }
 
