@@ -86,7 +86,7 @@ const fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
 }
 
 /// Addresses of metadata and credential services.
-const METADATA: [IpAddr; 16] = [
+const METADATA_SERVICES: [IpAddr; 16] = [
     // Most providers.
     v4(169, 254, 169, 254),
     // AWS: credentials of ECS tasks and of EKS Pods, DNS, time.
@@ -120,7 +120,7 @@ const METADATA: [IpAddr; 16] = [
 
 /// Returns the special range of an address; `None` for public addresses.
 fn range_of(ip: IpAddr) -> Option<AddressRefusal> {
-    if METADATA.contains(&ip) {
+    if METADATA_SERVICES.contains(&ip) {
         return Some(AddressRefusal::Metadata);
     }
     match ip {

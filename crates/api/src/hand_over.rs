@@ -8,18 +8,18 @@ use crate::{klm, labels};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Actor {
     /// The operators of this project.
-    We,
+    Operators,
     /// KLM wrote its status, and it was not handed over: these operators write neither to it nor to its target.
     Klm,
     /// A hand-over in either direction is in progress: no operator acts.
     HandOver,
     /// The label `skip-reconciliation` stops all operators.
-    Nobody,
+    None,
 }
 
 impl Actor {
     /// Reports whether these operators ignore the Kyma, including its deletion.
-    pub const fn keeps_us_away(self) -> bool {
+    pub const fn excludes_operators(self) -> bool {
         matches!(self, Self::Klm | Self::HandOver)
     }
 }
@@ -32,12 +32,12 @@ impl Actor {
 pub fn actor(kyma: &ObjectMeta) -> Actor {
     let label = |name: &str| kyma.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str);
     match label(labels::HAND_OVER) {
-        Some(labels::HAND_OVER_DONE) => Actor::We,
+        Some(labels::HAND_OVER_DONE) => Actor::Operators,
         // An unknown value permits nothing.
         Some(_) => Actor::HandOver,
         None if klm_entry(kyma).is_some() => Actor::Klm,
-        None if label(labels::SKIP_RECONCILIATION) == Some("true") => Actor::Nobody,
-        None => Actor::We,
+        None if label(labels::SKIP_RECONCILIATION) == Some("true") => Actor::None,
+        None => Actor::Operators,
     }
 }
 
@@ -66,16 +66,16 @@ mod tests {
             (labels::HAND_OVER, labels::HAND_OVER_PENDING),
         );
         let cases: [Case<'_>; 11] = [
-            (&[], false, Actor::We),
-            (&[skip], false, Actor::Nobody),
-            (&[(labels::SKIP_RECONCILIATION, "false")], false, Actor::We),
+            (&[], false, Actor::Operators),
+            (&[skip], false, Actor::None),
+            (&[(labels::SKIP_RECONCILIATION, "false")], false, Actor::Operators),
             (&[], true, Actor::Klm),
             (&[skip], true, Actor::Klm),
             (&[skip, pending], true, Actor::HandOver),
             (&[pending], false, Actor::HandOver),
-            (&[skip, done], true, Actor::We),
-            (&[skip, done], false, Actor::We),
-            (&[done], true, Actor::We),
+            (&[skip, done], true, Actor::Operators),
+            (&[skip, done], false, Actor::Operators),
+            (&[done], true, Actor::Operators),
             (&[(labels::HAND_OVER, "perhaps")], false, Actor::HandOver),
         ];
         for (labels, is_klms, expected) in cases {
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_skipped_kyma_of_ours_is_deleted_and_one_of_klm_is_not() {
-        assert!(!Actor::We.keeps_us_away() && !Actor::Nobody.keeps_us_away());
-        assert!(Actor::Klm.keeps_us_away() && Actor::HandOver.keeps_us_away());
+        assert!(!Actor::Operators.excludes_operators() && !Actor::None.excludes_operators());
+        assert!(Actor::Klm.excludes_operators() && Actor::HandOver.excludes_operators());
     }
 }

@@ -26,7 +26,7 @@ pub const INSTALLATION: &str = "Installation";
 /// Condition of a Manifest: the default CR was created, and is not created again.
 pub const MODULE_CR: &str = "ModuleCR";
 /// Maximum length of a Manifest's name.
-const MANIFEST_NAME: usize = 62;
+const MAX_MANIFEST_NAME_CHARS: usize = 62;
 
 /// Field manager of the modules' objects on targets.
 pub const APPLIER: &str = "declarative.kyma-project.io/applier";
@@ -74,7 +74,7 @@ pub fn manifest_name(kyma: &str, ocm_component: &str, module: &str) -> String {
     let named = ocm_component.bytes().chain(module.bytes());
     let hash = named.fold(BASIS, |hash, byte| hash.wrapping_mul(PRIME) ^ u32::from(byte));
     let last = ocm_component.rsplit('/').next().unwrap_or_default();
-    let name: String = format!("{kyma}-{last}-{hash}").chars().take(MANIFEST_NAME).collect();
+    let name: String = format!("{kyma}-{last}-{hash}").chars().take(MAX_MANIFEST_NAME_CHARS).collect();
     name.trim_end_matches('-').to_owned()
 }
 

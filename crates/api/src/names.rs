@@ -6,35 +6,39 @@ use sha2::{Digest, Sha256};
 pub const TARGET_KYMA: &str = "default";
 
 /// Maximum length of a component's name; leaves room for suffixes of module operators within 63.
-const COMPONENT_NAME: usize = 62;
+const MAX_COMPONENT_NAME_BYTES: usize = 62;
 /// Maximum length of a label value.
-const LABEL_VALUE: usize = 63;
+const MAX_LABEL_VALUE_BYTES: usize = 63;
 /// Number of hex digits of the hash in a component's name.
-const NAME_HASH: usize = 8;
+const NAME_HASH_DIGITS: usize = 8;
 /// Number of hex digits of the hash in labels: 128 bits, since it identifies owners.
-const LABEL_HASH: usize = 32;
+const LABEL_HASH_DIGITS: usize = 32;
 
 /// Returns the name of the component for `module` on `kyma`: `<kyma>-<module>-<8 hex>`, at most 62 characters.
 ///
 /// The hash covers both whole names, so a cut name stays distinct. The part before the hash is cut, never the hash.
 pub fn component_name(kyma: &str, module: &str) -> String {
-    let hash = hex_of(&format!("{kyma}/{module}"), NAME_HASH);
+    let hash = hex_of(&format!("{kyma}/{module}"), NAME_HASH_DIGITS);
     let readable = format!("{kyma}-{module}");
-    format!("{}-{hash}", cut(&readable, COMPONENT_NAME - NAME_HASH - 1))
+    format!("{}-{hash}", cut(&readable, MAX_COMPONENT_NAME_BYTES - NAME_HASH_DIGITS - 1))
 }
 
 /// Returns the value of the owner label: 32 hex digits of the SHA-256 of `namespace/name`.
 pub fn owner_hash(namespace: &str, name: &str) -> String {
-    hex_of(&format!("{namespace}/{name}"), LABEL_HASH)
+    hex_of(&format!("{namespace}/{name}"), LABEL_HASH_DIGITS)
 }
 
 /// Returns `value` itself if it fits a label (63 characters), otherwise cut, with 32 hex digits of its SHA-256
 /// appended.
 pub fn label_value(value: &str) -> String {
-    if value.len() <= LABEL_VALUE {
+    if value.len() <= MAX_LABEL_VALUE_BYTES {
         return value.to_owned();
     }
-    format!("{}-{}", cut(value, LABEL_VALUE - LABEL_HASH - 1), hex_of(value, LABEL_HASH))
+    format!(
+        "{}-{}",
+        cut(value, MAX_LABEL_VALUE_BYTES - LABEL_HASH_DIGITS - 1),
+        hex_of(value, LABEL_HASH_DIGITS)
+    )
 }
 
 /// Returns the label selector for objects whose label has the [`label_value`] of `value`.
@@ -57,8 +61,11 @@ pub fn template_name(module: &str, version: &str) -> String {
 /// hex>`, at most 62 characters. The hash covers all names, including the group.
 pub fn policy_name(config: &str, group: &str, resource: &str, kyma: (&str, &str)) -> String {
     let (namespace, name) = kyma;
-    let hash = hex_of(&format!("{namespace}/{name}/{config}/{group}/{resource}"), NAME_HASH);
-    format!("{}-{hash}", cut(&format!("{config}-{resource}"), COMPONENT_NAME - NAME_HASH - 1))
+    let hash = hex_of(&format!("{namespace}/{name}/{config}/{group}/{resource}"), NAME_HASH_DIGITS);
+    format!(
+        "{}-{hash}",
+        cut(&format!("{config}-{resource}"), MAX_COMPONENT_NAME_BYTES - NAME_HASH_DIGITS - 1)
+    )
 }
 
 fn hex_of(text: &str, digits: usize) -> String {

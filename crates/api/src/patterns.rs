@@ -39,20 +39,20 @@ pub const RESERVED_METADATA_KEY: &str = "^([^/]*[.])?kyma-project[.]io/|^helm[.]
 pub const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
 
 /// Maximum length of a channel or of a ModuleTemplate's version.
-const SHORT: usize = 32;
+const MAX_CHANNEL_BYTES: usize = 32;
 /// Maximum length of a module's name.
-const NAME: usize = 64;
+const MAX_MODULE_NAME_BYTES: usize = 64;
 /// Maximum length of a label's value.
-const LABEL: usize = 63;
+const MAX_LABEL_VALUE_BYTES: usize = 63;
 
 /// Reports whether `text` is a valid channel of a Kyma: [`CHANNEL`], 3 to 32 characters.
 pub fn is_channel(text: &str) -> bool {
-    (3..=SHORT).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_lowercase())
+    (3..=MAX_CHANNEL_BYTES).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_lowercase())
 }
 
 /// Reports whether `text` is a valid pinned version of a Kyma: [`PINNED_VERSION`], at most 32 characters.
 pub fn is_version(text: &str) -> bool {
-    text.len() <= SHORT
+    text.len() <= MAX_CHANNEL_BYTES
         && Version::parse(text).is_ok_and(|version| {
             let pre = version.pre.as_str();
             version.build.is_empty() && !pre.contains('.') && !pre.starts_with(|c: char| c.is_ascii_digit())
@@ -61,7 +61,7 @@ pub fn is_version(text: &str) -> bool {
 
 /// Reports whether `text` is a module's name: [`MODULE_NAME`], not empty, at most 64 characters.
 pub fn is_module_name(text: &str) -> bool {
-    text.len() <= NAME
+    text.len() <= MAX_MODULE_NAME_BYTES
         && text.split('-').all(|word| word.len() >= 3 && word.bytes().all(|b| b.is_ascii_lowercase()))
 }
 
@@ -85,7 +85,8 @@ pub fn is_reserved_metadata_key(text: &str) -> bool {
 /// Reports whether `text` is the value of a label: [`LABEL_VALUE`], at most 63 characters.
 pub fn is_label_value(text: &str) -> bool {
     text.is_empty()
-        || text.len() <= LABEL && is_framed(text, |b| b.is_ascii_alphanumeric(), |b| b"-_.".contains(&b))
+        || text.len() <= MAX_LABEL_VALUE_BYTES
+            && is_framed(text, |b| b.is_ascii_alphanumeric(), |b| b"-_.".contains(&b))
 }
 
 /// Reports whether a text has `outer` bytes at both ends and `outer` or `inner` bytes in between.

@@ -60,14 +60,15 @@ pub enum Refusal {
 
 /// Start of the message of a 429 while the API server initialises its watch cache of one kind (k8s.io/apiserver,
 /// storage/cacher). Only this text distinguishes it from a 429 of an overloaded server.
-const INITIALIZING: &str = "storage is (re)initializing";
+const WATCH_CACHE_INITIALIZING: &str = "storage is (re)initializing";
 
 /// Messages of API servers if a quota is exceeded, has no computed usage yet, or requires a value.
-const QUOTA: [&str; 4] = ["exceeded quota", "insufficient quota", "status unknown for quota", "failed quota"];
+const QUOTA_MESSAGES: [&str; 4] =
+    ["exceeded quota", "insufficient quota", "status unknown for quota", "failed quota"];
 
 /// Messages of admission plugins, which deny with the status of a missing right, and the names of the plugins. Source:
 /// `plugin/pkg/admission` of Kubernetes.
-const PLUGINS: [(&str, &str); 6] = [
+const ADMISSION_PLUGIN_MESSAGES: [(&str, &str); 6] = [
     (" per Container is ", "LimitRange"),
     (" per Pod is ", "LimitRange"),
     (" per PersistentVolumeClaim is ", "LimitRange"),
@@ -129,9 +130,9 @@ impl Refusal {
             403 if has("because it is being terminated") || has_cause(status, "NamespaceTerminating") => {
                 Self::NamespaceTerminating
             }
-            403 => match QUOTA.iter().find(|words| has(words)) {
+            403 => match QUOTA_MESSAGES.iter().find(|words| has(words)) {
                 Some(words) => Self::QuotaExceeded(quota_after(text, words)),
-                None => match PLUGINS.iter().find(|(words, _)| has(words)) {
+                None => match ADMISSION_PLUGIN_MESSAGES.iter().find(|(words, _)| has(words)) {
                     Some((_, plugin)) => Self::Denied((*plugin).to_owned()),
                     None => Self::Forbidden,
                 },
@@ -140,7 +141,7 @@ impl Refusal {
             409 => Self::Conflict,
             410 => Self::Expired,
             422 => invalid(status),
-            429 if text.starts_with(INITIALIZING) => Self::Initializing,
+            429 if text.starts_with(WATCH_CACHE_INITIALIZING) => Self::Initializing,
             429 => Self::Throttled(retry_after(status)),
             code @ 402..=499 => Self::Other(code),
             code => Self::Server(code),

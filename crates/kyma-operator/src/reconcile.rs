@@ -58,11 +58,11 @@ async fn reconcile_latest(
     state.own_writes().delivered(&object);
     let kyma = state.own_writes().latest(object);
     let actor = hand_over::actor(&kyma.metadata);
-    if actor.keeps_us_away() {
+    if actor.excludes_operators() {
         return stay_away(state, &kyma, actor).await;
     }
     let is_going = kyma.metadata.deletion_timestamp.is_some();
-    if !is_going && actor == Actor::Nobody && context.paused_operations().writes().is_none() {
+    if !is_going && actor == Actor::None && context.paused_operations().writes().is_none() {
         state.record_decision(&KymaKey::of(&kyma));
         return report::leave_alone(state, &kyma, Reason::SkipReconciliation, SKIPPED).await;
     }

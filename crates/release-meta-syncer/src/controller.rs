@@ -244,7 +244,7 @@ async fn take_burst<T, Taken: Future<Output = bool>>(
 async fn reconcile(state: &State, kyma: &Kyma, context: &ReconcileContext) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     let actor = hand_over::actor(&kyma.metadata);
-    if actor.keeps_us_away() {
+    if actor.excludes_operators() {
         state.end_session(&key);
         if actor == Actor::HandOver {
             kyma_sdk::record_stop(&state.runtime, kyma).await?;
@@ -279,7 +279,7 @@ async fn sync(
     context: &ReconcileContext,
     actor: Actor,
 ) -> Result<Wait, Failure> {
-    if actor == Actor::Nobody {
+    if actor == Actor::None {
         return Ok(Wait::Event);
     }
     if is_local(&state.runtime, kyma)? {

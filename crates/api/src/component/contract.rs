@@ -65,9 +65,9 @@ const fn field(path: &'static [&'static str], type_: &'static str) -> Field {
     Field { path, type_, values: &[] }
 }
 
-const STATES: &[&str] = &["Processing", "Deleting", "Ready", "Error", "Warning"];
+const CONTRACT_STATES: &[&str] = &["Processing", "Deleting", "Ready", "Error", "Warning"];
 
-const FIELDS: &[Field] = &[
+const CONTRACT_FIELDS: &[Field] = &[
     field(&["spec", "target", "kubeconfigSecretRef", "name"], "string"),
     field(&["spec", "target", "kubeconfigSecretRef", "key"], "string"),
     field(&["spec", "module", "name"], "string"),
@@ -78,7 +78,7 @@ const FIELDS: &[Field] = &[
     field(&["spec", "dependsOn"], "array"),
     Field { path: &["spec", "resourcePolicy"], type_: "string", values: &["CreateAndDelete", "Ignore"] },
     Field { path: &["spec", "deletionPolicy"], type_: "string", values: &["Orphan", "Delete"] },
-    Field { path: &["status", "state"], type_: "string", values: STATES },
+    Field { path: &["status", "state"], type_: "string", values: CONTRACT_STATES },
     field(&["status", "conditions"], "array"),
     field(&["status", "observedGeneration"], "integer"),
     field(&["status", "version"], "string"),
@@ -105,7 +105,7 @@ fn check_version(version: &CustomResourceDefinitionVersion) -> Vec<Violation> {
     }
     let none = JSONSchemaProps::default();
     let root = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref()).unwrap_or(&none);
-    for field in FIELDS {
+    for field in CONTRACT_FIELDS {
         let violation = check_field(root, field);
         if violation.as_ref().is_some_and(|violation| !found.contains(violation)) {
             found.extend(violation);
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn each_missing_field_is_named() {
         let whole = crds::helm_component();
-        for field in FIELDS {
+        for field in CONTRACT_FIELDS {
             let mut crd = whole.clone();
             let schema = crd.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
             let (last, parents) = field.path.split_last().unwrap();

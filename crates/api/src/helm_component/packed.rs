@@ -12,9 +12,9 @@ use thiserror::Error;
 use super::InventoryGroup;
 
 /// Maximum size of a packed inventory in bytes: etcd accepts less for a whole object.
-const PACKED: usize = 2 << 20;
+const MAX_PACKED_BYTES: usize = 2 << 20;
 /// Maximum size of an unpacked inventory in bytes.
-const PLAIN: u64 = 16 << 20;
+const MAX_UNPACKED_BYTES: u64 = 16 << 20;
 
 /// Reason why a packed inventory cannot be read. Messages contain nothing of its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -59,15 +59,15 @@ impl InventoryGroup {
     /// # Errors
     /// If the text was changed, or its unpacked size exceeds the limit.
     pub fn unpack(text: &str) -> Result<Vec<Self>, PackedError> {
-        if text.len() > PACKED {
-            return Err(PackedError::TooLarge { limit: PACKED as u64 });
+        if text.len() > MAX_PACKED_BYTES {
+            return Err(PackedError::TooLarge { limit: MAX_PACKED_BYTES as u64 });
         }
         let packed = BASE64_STANDARD.decode(text).map_err(|_| PackedError::Base64)?;
         let mut plain = Vec::new();
-        let read = GzDecoder::new(packed.as_slice()).take(PLAIN + 1).read_to_end(&mut plain);
+        let read = GzDecoder::new(packed.as_slice()).take(MAX_UNPACKED_BYTES + 1).read_to_end(&mut plain);
         read.map_err(|_| PackedError::Gzip)?;
-        if plain.len() as u64 > PLAIN {
-            return Err(PackedError::TooLarge { limit: PLAIN });
+        if plain.len() as u64 > MAX_UNPACKED_BYTES {
+            return Err(PackedError::TooLarge { limit: MAX_UNPACKED_BYTES });
         }
         serde_json::from_slice(&plain)
             .map_err(|error| PackedError::Json { line: error.line(), column: error.column() })
@@ -134,7 +134,7 @@ mod tests {
             (&BASE64_STANDARD.encode("[]"), "cannot be decompressed"),
             (&gzip(b"{}"), "is not a list of objects in JSON (line 1, "),
             (&gzip(b"[\n{\"kind\": 1}]"), "is not a list of objects in JSON (line 2, "),
-            (&"A".repeat(PACKED + 4), "is larger than 2097152 bytes"),
+            (&"A".repeat(MAX_PACKED_BYTES + 4), "is larger than 2097152 bytes"),
         ];
         for (text, expected) in rows {
             let error = InventoryGroup::unpack(text).unwrap_err().to_string();
@@ -150,6 +150,6 @@ mod tests {
         (0..64).for_each(|_| gzip.write_all(&spaces).unwrap());
         let packed = BASE64_STANDARD.encode(gzip.finish().unwrap());
         assert!(packed.len() < 100_000, "{}", packed.len());
-        assert_eq!(InventoryGroup::unpack(&packed), Err(PackedError::TooLarge { limit: PLAIN }));
+        assert_eq!(InventoryGroup::unpack(&packed), Err(PackedError::TooLarge { limit: MAX_UNPACKED_BYTES }));
     }
 }

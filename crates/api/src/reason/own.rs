@@ -3,7 +3,7 @@
 use super::{ErrorClass, Reason};
 
 /// Minimum and maximum length of a reason in conditions and alerts.
-const LENGTH: (usize, usize) = (3, 41);
+const REASON_LENGTHS: (usize, usize) = (3, 41);
 
 /// A reason that another team defines for its component kind, in addition to the common reasons.
 ///
@@ -44,7 +44,7 @@ impl Reason {
 }
 
 const fn is_word(word: &[u8]) -> bool {
-    if word.len() < LENGTH.0 || word.len() > LENGTH.1 || !word[0].is_ascii_uppercase() {
+    if word.len() < REASON_LENGTHS.0 || word.len() > REASON_LENGTHS.1 || !word[0].is_ascii_uppercase() {
         return false;
     }
     let mut at = 1;

@@ -8,10 +8,10 @@ use super::Refusal;
 
 /// Maximum number of paths of one answer, and their maximum length.
 const MAX_PATHS: usize = 10;
-const MAX_PATH: usize = 200;
+const MAX_PATH_BYTES: usize = 200;
 
 /// Phrases of API servers about fields that cannot change.
-const IMMUTABLE: &[&str] = &[
+const IMMUTABLE_PHRASES: &[&str] = &[
     "immutable",
     "may not be changed",
     "may not change once set",
@@ -26,10 +26,10 @@ const IMMUTABLE: &[&str] = &[
 ];
 
 /// Messages for a value that another object has allocated, such as a node port.
-const ALLOCATED: &str = "already allocated";
+const ALLOCATED_PHRASE: &str = "already allocated";
 
 /// Messages before the duplicate key of a list.
-const DUPLICATE_KEY: &str = "duplicate entries for key ";
+const DUPLICATE_KEY_PHRASE: &str = "duplicate entries for key ";
 
 /// Returns whether only immutable fields are the reason, or anything else. A mix counts as the latter: a recreated
 /// object would be refused as well.
@@ -40,8 +40,8 @@ pub(super) fn invalid(status: &Status) -> Refusal {
         let named = causes.iter().filter(|cause| is_path(&cause.field));
         let paths: BTreeSet<String> = named
             .map(|cause| {
-                if with_reason && detail(&cause.message).contains(ALLOCATED) {
-                    format!("{} ({ALLOCATED})", cause.field)
+                if with_reason && detail(&cause.message).contains(ALLOCATED_PHRASE) {
+                    format!("{} ({ALLOCATED_PHRASE})", cause.field)
                 } else if with_reason && is_path(&cause.reason) {
                     format!("{} ({})", cause.field, cause.reason)
                 } else {
@@ -58,7 +58,7 @@ pub(super) fn invalid(status: &Status) -> Refusal {
 
 /// Reports whether a cause is about an immutable field. The quoted value is skipped: it may contain any text.
 fn is_immutable(message: &str) -> bool {
-    IMMUTABLE.iter().any(|words| detail(message).contains(words))
+    IMMUTABLE_PHRASES.iter().any(|words| detail(message).contains(words))
 }
 
 /// Returns the text after the value in a cause of the types that immutable fields have. Source: `ErrorBody` in
@@ -108,11 +108,11 @@ pub(super) fn unknown_fields(text: &str) -> Vec<String> {
 fn typed_path(text: &str) -> Option<String> {
     let word = text.split_whitespace().find(|word| word.starts_with('.') && word.ends_with(':'))?;
     let path = word.trim_matches([':', '.']).replace('"', "");
-    let key = text.split_once(DUPLICATE_KEY).and_then(|(_, after)| after.split_once(']'));
+    let key = text.split_once(DUPLICATE_KEY_PHRASE).and_then(|(_, after)| after.split_once(']'));
     let key = key.map(|(key, _)| format!("{key}]").replace('"', "")).filter(|key| is_path(key));
     let path = Some(path).filter(|path| is_path(path))?;
     Some(match key {
-        Some(key) => format!("{path} ({DUPLICATE_KEY}{key})"),
+        Some(key) => format!("{path} ({DUPLICATE_KEY_PHRASE}{key})"),
         None => path,
     })
 }
@@ -127,5 +127,5 @@ fn decoded_path(text: &str) -> Option<String> {
 /// Reports whether a text looks like a path or a word; only such text of an answer is quoted.
 pub(super) fn is_path(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-/[]()=$~*,".contains(c);
-    !text.is_empty() && text.len() <= MAX_PATH && text.chars().all(allowed)
+    !text.is_empty() && text.len() <= MAX_PATH_BYTES && text.chars().all(allowed)
 }

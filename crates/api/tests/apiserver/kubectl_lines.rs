@@ -14,7 +14,7 @@ use testbed::until_or_why;
 use crate::clusters::{call, our_crds, ours};
 
 /// Resources of other projects that the documentation names.
-const FOREIGN: &[&str] = &[
+const FOREIGN_RESOURCES: &[&str] = &[
     "hr",
     "helmrelease",
     "helmreleases",
@@ -45,7 +45,7 @@ const VERBS: &[&str] = &[
 ];
 
 /// Flags with a value.
-const VALUED: &[&str] = &[
+const FLAGS_WITH_VALUE: &[&str] = &[
     "-n",
     "--namespace",
     "--kubeconfig",
@@ -172,7 +172,7 @@ fn words_of(line: &str) -> Vec<String> {
         let mut arguments = command[..end].split_whitespace();
         let mut plain = Vec::new();
         while let Some(argument) = arguments.next() {
-            if VALUED.contains(&argument) {
+            if FLAGS_WITH_VALUE.contains(&argument) {
                 arguments.next();
             } else if argument == "--" {
                 break;
@@ -220,7 +220,8 @@ async fn kubectl_commands_of_the_documentation_mean_what_they_name() -> Result<(
         for (number, line) in fs::read_to_string(&file)?.lines().enumerate() {
             for word in words_of(line) {
                 count += 1;
-                let is_foreign = FOREIGN.contains(&word.as_str()) || word.contains(".services.cloud.");
+                let is_foreign =
+                    FOREIGN_RESOURCES.contains(&word.as_str()) || word.contains(".services.cloud.");
                 let problem = discovered.problem(&word).filter(|_| !is_foreign);
                 problems
                     .extend(problem.map(|problem| format!("{}:{}: {problem}", file.display(), number + 1)));
