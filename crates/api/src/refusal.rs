@@ -215,7 +215,7 @@ pub fn proves_absence(status: &Status, group: &str, plural: &str, name: &str) ->
         .details
         .as_ref()
         .is_some_and(|details| details.group == group && details.kind == plural && details.name == name);
-    // A webhook may deny with 404 and any details; its message tells.
+    // A webhook may deny with 404 and any details; only its message identifies it.
     let is_plain = Refusal::of(status) == Refusal::NotFound;
     is_named && is_plain && !name.is_empty() && status.reason == reason::NOT_FOUND
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// Merges `top` over `base` as Helm merges several `-f` files: maps by key, lists and scalars as a whole. `null` is
-/// kept, since it tells Helm to drop the chart's default.
+/// kept, since Helm then drops the chart's default.
 pub fn lay_over(base: &mut Map<String, Value>, top: &Map<String, Value>) {
     for (key, value) in top {
         match (base.get_mut(key), value) {

@@ -174,7 +174,7 @@ impl Error {
         Self::ComponentEnded { program: program.to_owned(), status, lines }
     }
 
-    /// Returns the error after a timeout; `open` names what is not Ready.
+    /// Returns the error after a timeout; `open` names the objects that are not Ready.
     pub(crate) fn not_ready(waited: Duration, open: &[String]) -> Self {
         let open = if open.is_empty() { "there is no Kyma".to_owned() } else { open.join("; ") };
         Self::NotReady { waited: format!("{waited:?}"), open }
@@ -190,8 +190,8 @@ impl Error {
         }
     }
 
-    /// Returns 3 for what is not Ready or not removed in time; 2 for what the caller has to correct, as for a wrong
-    /// flag, and for every failure of `diff`, where 1 means a difference; 1 for everything else.
+    /// Returns 3 for objects that are not Ready or not removed in time; 2 for wrong input, as for a wrong flag,
+    /// and for every failure of `diff`, where 1 means a difference; 1 for everything else.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::NotReady { .. } | Self::NotRemoved { .. } => ExitCode::from(3),
@@ -221,7 +221,7 @@ impl Error {
     }
 }
 
-/// Describes why a watch failed.
+/// Describes the failure of a watch.
 fn describe_watch(error: &wait::Error) -> String {
     let wait::Error::ProbeFailed(error) = error;
     describe_watch_cause(error)

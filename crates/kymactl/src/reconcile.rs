@@ -73,7 +73,7 @@ fn outcome(component: &HelmComponent, request: &str) -> Outcome {
     }
 }
 
-/// Returns what a pending request waits for.
+/// Returns a line with the reason for which a request is pending.
 fn awaited(name: &str, component: &HelmComponent, request: &str) -> String {
     let is_handled = component.status.as_ref().and_then(|status| status.last_handled_reconcile_at.as_deref())
         == Some(request);

@@ -117,7 +117,7 @@ impl Status {
         self.kymas.iter().filter(|name| !exists(name)).cloned().collect()
     }
 
-    /// Returns what is not Ready yet; empty once everything is Ready.
+    /// Returns the missing Kymas and the modules that are not Ready; empty once everything is Ready.
     fn open(&self, kymas: &Kymas) -> Vec<String> {
         let absent = self.absent(kymas).into_iter().map(|name| format!("{name}: it does not exist"));
         let mut open: Vec<String> = absent.chain(unsettled(kymas.values())).collect();

@@ -61,7 +61,7 @@ fn test_results(name: &str, tests: &Hooks) -> String {
     if lines.is_empty() { format!("the chart of {name} has no tests") } else { lines.join("\n") }
 }
 
-/// Returns what the tests wait for.
+/// Returns a line with the conditions that delay the tests.
 fn awaited(name: &str, component: &HelmComponent) -> String {
     let conditions = component.status.as_ref().and_then(|status| status.conditions.as_deref());
     let says = |type_: &str| {

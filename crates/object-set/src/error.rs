@@ -17,7 +17,7 @@ const MAX_REFUSED_FIELDS: usize = 1_000;
 /// The attempted call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Ask what the target serves.
+    /// Discover the served kinds.
     Discover,
     /// Read one object.
     Get,
@@ -60,7 +60,7 @@ pub struct CallError {
 }
 
 impl CallError {
-    /// Classifies what a call returned.
+    /// Classifies the error of a call.
     pub fn new(action: Action, object: Option<&Identity>, error: kube::Error) -> Self {
         let failure = match missing_namespace(&error, object) {
             Some(namespace) => Failure::NamespaceMissing(namespace),
@@ -209,7 +209,7 @@ impl fmt::Display for CallError {
 pub enum Failure {
     /// No answer: connection, TLS, deadline, breaker. [`CallError::of_target`] says which.
     NoAnswer,
-    /// The answer is not what an API server sends.
+    /// The response is not one of an API server.
     Unreadable,
     /// 401.
     Unauthorized,
@@ -252,7 +252,7 @@ pub enum Failure {
     TooLarge,
     /// Another status from 400 to 499.
     RefusedWith(u16),
-    /// 429, with what `Retry-After` says.
+    /// 429, with the value of `Retry-After`.
     Throttled(Option<Duration>),
     /// 429 while the API server fills its cache of the kind.
     Initializing,

@@ -1,4 +1,5 @@
-//! Fields that are set only when an object is created: from then on other managers may change them.
+//! Fields that drift detection ignores: they are set when an object is created, and other managers may change them
+//! afterwards.
 //!
 //! The API server removes or resets a field without manager. So, before an apply leaves such a field out, its
 //! ownership moves from the operator to a manager that never applies anything
@@ -20,7 +21,7 @@ mod split;
 pub use split::PartOfWhole;
 pub(crate) use split::split;
 
-/// Why a path is invalid. Rules and paths count from 0, as in their lists.
+/// Error of an invalid path. Rules and paths count from 0, as in their lists.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("drift.ignore[{rule}].paths[{path}]: {problem}")]
 pub struct IgnoreRuleError {

@@ -33,7 +33,7 @@ pub struct PruneRequest<'a> {
     pub protection: &'a Protection,
 }
 
-/// Why an object stays although it left the set.
+/// Reason to keep an object that left the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KeepReason {
     /// The object carries `helm.sh/resource-policy: keep`.

@@ -85,7 +85,7 @@ impl ObjectSet {
         self.objects
     }
 
-    /// Returns the warnings about what was corrected while reading.
+    /// Returns the warnings about corrections during parsing.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }

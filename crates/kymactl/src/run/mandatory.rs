@@ -59,7 +59,7 @@ fn judge(kyma: &str, module: &MandatoryModule, component: Option<&DynamicObject>
         .then(|| format!("{kyma} {name} {running}: {state}: mandatory, waits for version {version}{halt}"))
 }
 
-/// Returns why the component is not reconciled, such as a Pause, as the end of a text.
+/// Returns the reason for which the component is not reconciled, such as a Pause, as the end of a text.
 fn halt(status: &Value) -> Option<String> {
     let ready = status["conditions"].as_array()?.iter().find(|one| one["type"] == condition::types::READY)?;
     let (reason, message) = (ready["reason"].as_str()?, ready["message"].as_str()?);

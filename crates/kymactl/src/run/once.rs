@@ -185,7 +185,7 @@ fn missing(kyma: &Kyma, rows: &[Row], versions: &BTreeMap<String, String>) -> Ve
     open
 }
 
-/// Returns why kyma-operator does not reconcile the Kyma, such as a Pause. No module reports that.
+/// Returns the reason for which kyma-operator does not reconcile the Kyma, such as a Pause. No module reports it.
 fn halt(kyma: &Kyma) -> Option<String> {
     let conditions = kyma.status.as_ref()?.conditions.as_deref()?;
     let ready = condition::get(conditions, condition::types::READY)?;

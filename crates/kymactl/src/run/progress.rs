@@ -64,7 +64,7 @@ fn is_idle(one: &Diagnosis) -> bool {
     one.next.is_some() && one.queued.is_none() && one.working.is_none()
 }
 
-/// Returns why a component is not Ready; `None` if it is, or if helm-component does nothing about it: it is suspended.
+/// Returns the reason for which a component is not Ready; `None` if it is Ready or suspended.
 fn problem_of(component: Option<&HelmComponent>) -> Option<String> {
     let Some(component) = component else { return Some("it does not exist".to_owned()) };
     let is_skipped = component.labels().get(labels::SKIP_RECONCILIATION).is_some_and(|value| value == "true");

@@ -213,7 +213,7 @@ impl Removal {
         Err(self.not_removed(if modules.is_empty() { self.name() } else { modules.join("; ") }))
     }
 
-    /// Deletes CRDs and Namespaces that `run --once` created. Returns what stays, with the reason.
+    /// Deletes CRDs and Namespaces that `run --once` created. Returns the remaining objects, with the reason.
     async fn remove_installation(&self, namespaces: &BTreeSet<&String>) -> Result<Vec<String>, Error> {
         let mut stays = Vec::new();
         let definitions: Api<Crd> = Api::all(self.client.clone());

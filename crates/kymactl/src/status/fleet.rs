@@ -49,7 +49,7 @@ pub(crate) fn rows<'a>(kymas: impl Iterator<Item = &'a Kyma>) -> Vec<Row> {
     kymas.flat_map(of_kyma).collect()
 }
 
-/// Returns what is not Ready yet, as text; empty once everything is Ready.
+/// Returns the modules that are not Ready, as text; empty once everything is Ready.
 pub(crate) fn unsettled<'a>(kymas: impl Iterator<Item = &'a Kyma>) -> Vec<String> {
     kymas
         .flat_map(|kyma| of_kyma(kyma).into_iter().filter(|row| !row.is_settled()))

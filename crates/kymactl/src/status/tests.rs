@@ -24,7 +24,7 @@ fn of(kymas: &[(&str, &str)]) -> Kymas {
     kymas.iter().map(|(name, state)| keyed(kyma(name, state))).collect()
 }
 
-/// Returns what the command still waits for when the watch ends after these events.
+/// Returns the open modules when the watch ends after these events.
 async fn open_after(flags: &Status, listed: Kymas, events: Vec<watcher::Event<Kyma>>) -> Vec<String> {
     let events = futures::stream::iter(events.into_iter().map(Ok::<_, ()>));
     let followed = flags.follow(events, listed, Instant::now() + Duration::from_mins(1)).await;

@@ -312,7 +312,7 @@ async fn after_a_restore_all_clusters_of_a_later_state_are_taken_over_at_once() 
     let target = stage.kymas().get("sample").await.unwrap().status.unwrap().target.unwrap();
     assert_eq!((target.epoch, target.fencing_generation), (Some(2), None));
 
-    // The command was interrupted before it told the operators, and is started again.
+    // The command was interrupted before it requeued the operators, and is run again.
     let forgotten = json!({"metadata": {"annotations": {annotations::TARGET_ADOPTED: null}}});
     stage.kymas().patch_metadata("sample", &params, &Patch::Merge(&forgotten)).await.unwrap();
     stage.target(&["adopt", "--all", "--yes"]).await;

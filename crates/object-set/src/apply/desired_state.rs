@@ -32,7 +32,7 @@ pub(super) struct DesiredState<'a> {
 /// Result of sending the desired state.
 pub(super) struct SentObject {
     pub(super) metadata: ObjectMeta,
-    /// Why it lacks the desired state, although it was sent.
+    /// Reason for which it lacks the desired state, although it was sent.
     pub(super) unsettled: Option<Refusal>,
 }
 
@@ -180,7 +180,7 @@ impl Run<'_> {
     }
 }
 
-/// The patch tests the resourceVersion: the next look shows what came in between.
+/// Turns the refusal of a patch into a conflict: the patch tests the resourceVersion, so another writer came first.
 pub(super) fn take_over_error(mut error: CallError) -> CallError {
     if matches!(error.failure, Failure::Refused(_)) {
         error.failure = Failure::Conflict;

@@ -336,7 +336,7 @@ fn is_of_version(error: &CallError) -> bool {
     refused && error.action == Action::Apply
 }
 
-/// Refuses what the API server or etcd would refuse, before it is sent.
+/// Refuses an object that the API server would refuse for its size.
 pub(super) fn check_size(object: &Object, identity: &Identity) -> Result<(), Refusal> {
     let bytes = serde_json::to_vec(object.body()).map_or(0, |json| json.len());
     if bytes > MAX_OBJECT_BYTES {

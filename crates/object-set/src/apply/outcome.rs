@@ -43,7 +43,7 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
-/// Why an object was refused.
+/// Reason for the refusal of an object.
 #[derive(Clone, Debug, Error)]
 pub enum Refusal {
     /// The call failed.
@@ -157,7 +157,7 @@ pub struct Applied {
     /// The owned objects on the target: those recorded before and those applied now. Objects that left the set stay
     /// in it until they are pruned.
     pub inventory: Inventory,
-    /// Warnings about what was corrected before sending.
+    /// Warnings about corrections before sending.
     pub warnings: Vec<Warning>,
 }
 

@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// A label, its value and who wrote it.
+    /// A label, its value and its field manager.
     type Mark<'a> = (&'a str, &'a str, &'a str);
 
     fn ownership() -> Ownership {

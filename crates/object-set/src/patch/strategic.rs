@@ -1,7 +1,7 @@
 //! Strategic merge patches, with the meaning that API servers and kubectl give them.
 //!
-//! Two things are kinder here: `$patch: merge` is taken for what it says, and a map with `$patch: replace` that is
-//! not there yet is put there, where API servers drop it.
+//! Two differences: `$patch: merge` merges, and a missing map with `$patch: replace` is added, while API servers drop
+//! it.
 
 use std::collections::{HashMap, HashSet};
 

@@ -45,7 +45,7 @@ impl Run<'_> {
         match held.map_err(|error| holding(crd, error))? {
             CrdContents::Empty { resource_version } => Ok(Ok(resource_version)),
             CrdContents::InUse => Ok(Err(KeepReason::InUse)),
-            // Whether objects are stored cannot be told through the API.
+            // The API does not show whether objects are stored.
             CrdContents::Unknown => Ok(Err(KeepReason::CannotTell)),
         }
     }
@@ -132,7 +132,7 @@ impl Run<'_> {
         Ok(Some(KeepReason::CannotTell))
     }
 
-    /// Returns why a Namespace stays that contains an object of this controller: the controller exists and is not
+    /// Returns the reason to keep a Namespace with an object of this controller: the controller exists and is not
     /// being deleted, or it may not be read.
     async fn held_by_controller(
         &self,

@@ -35,7 +35,7 @@ pub(super) struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// Returns why an object must stay, by its protection and its metadata.
+    /// Returns the reason to keep an object, by its protection and its metadata.
     pub(super) fn stays(&self, identity: &Identity, entry: &Entry, live: &ObjectMeta) -> Option<KeepReason> {
         if let Some(reason) = self.guarded(identity, entry).or_else(|| self.not_ours(identity, live)) {
             return Some(reason);
@@ -81,7 +81,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Returns the reason why an object keeps its Namespace; `None` if it may be deleted with it. An uninstallation
+    /// Returns the reason to keep the Namespace of an object; `None` if it may be deleted with it. An uninstallation
     /// deletes all owned objects with it, a prune only those of its plan and nothing that holds data.
     pub(super) fn held_by(&self, kinds: &Kinds, kind: &GroupKind, live: &ObjectMeta) -> Option<KeepReason> {
         if live.deletion_timestamp.is_some() {
@@ -296,7 +296,7 @@ mod tests {
         }
     }
 
-    /// An object in the Namespace `n`, applied by us, with what `change` says besides.
+    /// An object in the Namespace `n` that the owner applied, with the fields in `change`.
     fn applied(name: &str, change: &serde_json::Value) -> serde_json::Value {
         let mut object = json!({"name": name, "namespace": "n", "uid": name, "labels": {OWNER_LABEL: "us"},
             "managedFields": [{"manager": "m", "operation": "Apply"}]});

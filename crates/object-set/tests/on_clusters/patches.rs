@@ -44,7 +44,7 @@ async fn agrees(api: &Api<DynamicObject>, object: Object, text: &str, kinds: &Ki
     Ok(())
 }
 
-/// Returns the object without managedFields, which only tell how it was written.
+/// Returns the object without managedFields, which only record how it was written.
 fn plain(mut object: DynamicObject) -> Result<Value> {
     object.metadata.managed_fields = None;
     Ok(serde_json::to_value(object)?)

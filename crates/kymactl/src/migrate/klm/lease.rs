@@ -97,7 +97,7 @@ async fn until_changed(leases: &Api<Lease>, first: Option<&Lease>) {
     }
 }
 
-/// Compares a Lease with an earlier read. Returns `None` if only waiting can tell. Pure.
+/// Compares a Lease with an earlier read. Returns `None` if only a later read can decide. Pure.
 fn judge(lease: Option<&Lease>, before: Option<&Lease>) -> Option<KlmState> {
     let Some(lease) = lease else { return Some(KlmState::Unknown) };
     if !is_held(lease) {

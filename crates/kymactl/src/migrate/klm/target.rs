@@ -72,7 +72,7 @@ impl KymaSnapshot {
 }
 
 impl KymaSnapshot {
-    /// Deletes the stamp: no operator owns the target, and a later hand-over starts anew.
+    /// Deletes the stamp: no operator owns the target, and a later hand-over starts from the beginning.
     pub(super) async fn remove_stamp(&self) -> Result<(), Error> {
         let Some(reached) = &self.target else { return Ok(()) };
         let api: Api<ConfigMap> = Api::namespaced(reached.target.client(), STAMP_NAMESPACE);
