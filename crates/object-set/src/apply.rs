@@ -41,15 +41,15 @@ mod take_over;
 pub use claim::claim;
 use crd::CrdWait;
 use one::ObjectResult;
-pub use outcome::{Applied, Outcome, Refusal};
+pub use outcome::{ApplyReport, Outcome, Refusal};
 pub(crate) use owner::is_creator;
 pub(crate) use send::serving_pauses;
 pub use system::{System, helm_release};
 pub use take_over::move_fields;
 
-/// Whether to adopt an object that exists and that this owner has not applied before.
+/// Policy for the adoption of an object that exists and that this owner has not applied before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Adopt {
+pub enum AdoptionPolicy {
     /// Adopt only objects that already carry this owner's label.
     Never,
     /// Adopt every object, whichever manager wrote it, unless an owner holds it that is not proven to be gone.
@@ -78,7 +78,7 @@ pub struct ApplyOptions<'a> {
     /// Owner and field manager.
     pub ownership: &'a Ownership,
     /// Whether to adopt existing objects.
-    pub adopt: Adopt,
+    pub adopt: AdoptionPolicy,
     /// Reports whether the owner with that hash still exists, as far as this operator serves it. [`Adopt::Unowned`]
     /// adopts objects of owners that do not exist if this operator's field manager marked them, and leaves those that
     /// other operators marked.
@@ -170,11 +170,11 @@ pub async fn apply(
     recorded: &Inventory,
     observed: &dyn Observations,
     options: &ApplyOptions<'_>,
-) -> Result<Applied, CallError> {
+) -> Result<ApplyReport, CallError> {
     let kinds = kinds_for(cluster, set).await?;
     let own_kinds = set.crds().flat_map(crd::defined_kinds).collect();
     let mut run = Run { cluster, kinds, own_kinds, recorded, observed, options };
-    let mut applied = Applied::starting_from(recorded);
+    let mut applied = ApplyReport::starting_from(recorded);
     let mut objects: Vec<Object> = set.objects().to_vec();
     for object in &mut objects {
         applied.warnings.extend(normalise(object));
@@ -302,7 +302,7 @@ impl Run<'_> {
 
     /// Waits, for a bounded time, until new CRDs are established; the kinds of those that are not stay
     /// unavailable in this run. The others get into the cached discovery without another request.
-    async fn after_crds(&mut self, objects: &[Object], applied: &mut Applied) {
+    async fn after_crds(&mut self, objects: &[Object], applied: &mut ApplyReport) {
         let CrdWait { late, mappings } = crd::wait_for_crds(self.cluster, objects).await;
         match mappings {
             Some(mappings) => self.cluster.discovery.add_crds(&mappings).await,

@@ -36,8 +36,8 @@ mod protect;
 pub mod prune;
 
 pub use apply::{
-    Adopt, Applied, ApplyOptions, DEADLINE_REACHED, ForeignObjectPolicy, NoObservations, Observations,
-    Outcome, Refusal, System, apply, claim, helm_release, move_fields,
+    AdoptionPolicy, ApplyOptions, ApplyReport, DEADLINE_REACHED, ForeignObjectPolicy, NoObservations,
+    Observations, Outcome, Refusal, System, apply, claim, helm_release, move_fields,
 };
 pub use cluster::{
     CREATED_BY, Cluster, Deleter, Deletion, OWNER_LABEL, ObjectLocks, Ownership, SET_VERSION, SHARE_PREFIX,

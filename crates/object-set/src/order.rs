@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::object::{GroupKind, Identity, Object};
 
-/// A step of an installation. The objects of a stage are applied in parallel; the next stage starts when all of them
+/// A stage of an installation. The objects of a stage are applied in parallel; the next stage starts when all of them
 /// were sent (and, for [`Stage::Foundation`], its CRDs are established or late).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
@@ -131,9 +131,9 @@ pub fn stages<T: Borrow<Object>>(objects: impl IntoIterator<Item = T>) -> Vec<(S
     out
 }
 
-/// A step of an uninstallation: all objects of a step are gone before the next one starts.
+/// A stage of an uninstallation: all objects of a stage are gone before the next one starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Teardown {
+pub enum DeletionStage {
     /// Custom resources, while the operator that handles their finalizers still runs.
     Custom,
     /// Objects that can refuse or route other requests: webhooks, aggregated APIs, admission policies.
@@ -141,33 +141,33 @@ pub enum Teardown {
     /// Workloads, before their configuration and rights are deleted.
     Workload,
     /// All other objects except CRDs and Namespaces.
-    Rest,
+    Other,
     /// CRDs, whose custom resources are gone by then.
     Crd,
     /// Namespaces.
     Namespace,
 }
 
-impl Teardown {
-    /// All steps in the order of an uninstallation.
+impl DeletionStage {
+    /// All stages in the order of an uninstallation.
     pub const ALL: [Self; 6] =
-        [Self::Custom, Self::Admission, Self::Workload, Self::Rest, Self::Crd, Self::Namespace];
+        [Self::Custom, Self::Admission, Self::Workload, Self::Other, Self::Crd, Self::Namespace];
 }
 
-/// Returns the step in which an object is deleted. Unlike Helm, custom resources are deleted first: Helm deletes them
+/// Returns the stage in which an object is deleted. Unlike Helm, custom resources are deleted first: Helm deletes them
 /// after their operator and CRD, so that no controller handles their finalizers.
-pub fn teardown(identity: &Identity) -> Teardown {
+pub fn deletion_stage(identity: &Identity) -> DeletionStage {
     if identity.is_namespace() {
-        return Teardown::Namespace;
+        return DeletionStage::Namespace;
     }
     if identity.is_crd() {
-        return Teardown::Crd;
+        return DeletionStage::Crd;
     }
     match stage(&identity.group_kind()) {
-        Stage::Custom => Teardown::Custom,
-        Stage::Admission => Teardown::Admission,
-        Stage::Workload => Teardown::Workload,
-        Stage::Foundation | Stage::Cluster | Stage::Configuration => Teardown::Rest,
+        Stage::Custom => DeletionStage::Custom,
+        Stage::Admission => DeletionStage::Admission,
+        Stage::Workload => DeletionStage::Workload,
+        Stage::Foundation | Stage::Cluster | Stage::Configuration => DeletionStage::Other,
     }
 }
 
@@ -181,11 +181,11 @@ pub(crate) fn makes_pods(kind: &GroupKind) -> bool {
     )
 }
 
-/// Sorts objects for deletion: by step, and within a step in reverse of Helm's install order.
+/// Sorts objects for deletion: by stage, and within a stage in reverse of Helm's install order.
 pub fn sort_for_deletion(identities: &mut [Identity]) {
     identities.sort_by_cached_key(|identity| {
         let rank = rank(&identity.group_kind()).unwrap_or(INSTALL_ORDER.len());
-        (teardown(identity), std::cmp::Reverse(rank), identity.clone())
+        (deletion_stage(identity), std::cmp::Reverse(rank), identity.clone())
     });
 }
 

@@ -15,11 +15,11 @@ use crate::protect::{Guard, Protection};
 pub struct PruneRequest<'a> {
     /// Owned objects on the target.
     pub inventory: &'a Inventory,
-    /// Identities of the new set, with defaulted namespaces ([`crate::Applied::identities`]).
+    /// Identities of the new set, with defaulted namespaces ([`crate::ApplyReport::identities`]).
     pub desired: &'a BTreeSet<Identity>,
     /// Number of objects before the new set was applied.
     pub previous: usize,
-    /// Whether all of the new set was applied ([`crate::Applied::is_complete`]).
+    /// Whether all of the new set was applied ([`crate::ApplyReport::is_complete`]).
     pub complete: bool,
     /// Whether the set differs only because the target no longer serves an API version: then nothing is deleted.
     pub api_version_gone: bool,

@@ -13,7 +13,7 @@ use crate::discovery::{Kinds, Mapping};
 use crate::error::{Action, CallError, Failure};
 use crate::inventory::{Entry, Inventory};
 use crate::object::{Gvk, Identity};
-use crate::order::{self, Teardown};
+use crate::order::{self, DeletionStage};
 use crate::protect::Protection;
 use crate::prune::{KeepReason, PrunePlan, holds_data};
 
@@ -161,10 +161,10 @@ impl Run<'_> {
     async fn steps(&self, mut identities: Vec<Identity>) -> Removal {
         order::sort_for_deletion(&mut identities);
         let mut removal = Removal::default();
-        for step in Teardown::ALL {
+        for step in DeletionStage::ALL {
             let of_step: Vec<&Identity> = identities
                 .iter()
-                .filter(|id| order::teardown(id) == step && !removal.gone.contains(id))
+                .filter(|id| order::deletion_stage(id) == step && !removal.gone.contains(id))
                 .collect();
             let held_up = !removal.waiting.is_empty() || !removal.failed.is_empty();
             if held_up && self.cluster.dry_run.is_none() {

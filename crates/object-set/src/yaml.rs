@@ -115,7 +115,7 @@ struct Node {
 }
 
 /// A list or map that is being parsed.
-struct Open {
+struct OpenCollection {
     content: Content,
     anchor: usize,
     nodes: usize,
@@ -137,7 +137,7 @@ enum Key {
 struct Builder<'a> {
     budget: &'a mut Budget,
     anchors: HashMap<usize, Node>,
-    open: Vec<Open>,
+    open: Vec<OpenCollection>,
     documents: Vec<Value>,
 }
 
@@ -172,12 +172,14 @@ impl Builder<'_> {
 
     fn open(&mut self, content: Content, anchor: usize) -> Result<(), YamlError> {
         self.budget.charge(1, 0)?;
-        self.open.push(Open { content, anchor, nodes: 1, bytes: 0, depth: 0 });
+        self.open.push(OpenCollection { content, anchor, nodes: 1, bytes: 0, depth: 0 });
         Ok(())
     }
 
     fn close(&mut self, line: usize) -> Result<(), YamlError> {
-        let Some(Open { content, anchor, nodes, bytes, depth }) = self.open.pop() else { return Ok(()) };
+        let Some(OpenCollection { content, anchor, nodes, bytes, depth }) = self.open.pop() else {
+            return Ok(());
+        };
         let value = match content {
             Content::Sequence(items) => Value::Array(items),
             Content::Mapping { map, .. } => Value::Object(map),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use futures::FutureExt as _;
 use kyma_api::Reason;
-use kyma_object_set::apply::{Applied, Refusal};
+use kyma_object_set::apply::{ApplyReport, Refusal};
 use kyma_object_set::prune::PrunePlan;
 use kyma_object_set::{Identity, Object, ObjectSet, remove};
 use kyma_sdk::Failure;
@@ -21,8 +21,8 @@ impl Pass<'_> {
         &mut self,
         set: &ObjectSet,
         seen: &Observed,
-        applied: Applied,
-    ) -> Result<Applied, Failure> {
+        applied: ApplyReport,
+    ) -> Result<ApplyReport, Failure> {
         let refused: BTreeSet<Identity> = applied
             .errors()
             .filter(|(_, refusal)| matches!(refusal, Refusal::Call(error) if error.is_already_allocated()))
@@ -63,7 +63,7 @@ impl Pass<'_> {
         &self,
         refused: &[&Object],
         seen: &Observed,
-        applied: &Applied,
+        applied: &ApplyReport,
     ) -> Result<Vec<Identity>, Failure> {
         let Some(loaded) = &self.session.loaded else { return Ok(vec![]) };
         let wanted: BTreeSet<Identity> = loaded.prepared.objects.iter().map(Object::identity).collect();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kyma_api::{Adopt, Digests, FreeForm, InventoryGroup, Reason};
-use kyma_object_set::apply::{Applied, Outcome, Refusal};
+use kyma_object_set::apply::{ApplyReport, Outcome, Refusal};
 use kyma_object_set::{
     CallError, Entry, ForeignObjectPolicy, GroupKind, Identity, Inventory, Kinds, ObservedObject,
 };
@@ -23,7 +23,7 @@ use crate::values::from::merge_installed;
 
 impl Pass<'_> {
     /// Counts corrections of drift, so that a conflict with another writer is detected.
-    pub(super) fn count_repairs(&mut self, repaired: &BTreeSet<Identity>, applied: &Applied) {
+    pub(super) fn count_repairs(&mut self, repaired: &BTreeSet<Identity>, applied: &ApplyReport) {
         let now = jiff::Timestamp::now().as_second();
         let limit = self.shared.flap_limit;
         let flaps = &mut self.session.flaps;
@@ -33,7 +33,7 @@ impl Pass<'_> {
         flaps.retain(|identity, _| applied.inventory.contains(identity));
     }
 
-    pub(super) async fn take_applied(&mut self, loaded: &Loaded, applied: Applied) {
+    pub(super) async fn take_applied(&mut self, loaded: &Loaded, applied: ApplyReport) {
         let late = applied.ran_out_of_time();
         // CRDs of the content may have added kinds.
         let kinds = self.cluster.discovery.kinds(&self.cluster.client).await.ok();
@@ -264,7 +264,7 @@ impl Pass<'_> {
 
     /// Claims objects that other components own: an owner that drops one hands it over to this component, which would
     /// adopt it once it has no owner.
-    fn claim(&self, applied: &Applied) {
+    fn claim(&self, applied: &ApplyReport) {
         if !self.takes_what_is_nobodys() || self.context.is_dry_run() {
             return;
         }

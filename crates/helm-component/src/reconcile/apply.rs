@@ -9,7 +9,7 @@ use kube::api::{ListParams, PartialObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
 use kyma_api::condition::{self, types};
 use kyma_api::{Adopt, HelmComponent, Reason, klm, names};
-use kyma_object_set::apply::{self, Applied, ApplyOptions, Outcome, Refusal};
+use kyma_object_set::apply::{self, ApplyOptions, ApplyReport, Outcome, Refusal};
 use kyma_object_set::{
     GroupKind, Identity, IgnoredFields, Inventory, Object, ObjectSet, ObservedObject, is_autoscaler,
 };
@@ -108,7 +108,7 @@ impl Pass<'_> {
 
     /// Stores the failures of refused CRDs. Failing webhooks do not count: their backend may be part of the remaining
     /// content.
-    fn take_refused_crds(&mut self, applied: &Applied) {
+    fn take_refused_crds(&mut self, applied: &ApplyReport) {
         let mut foreign = BTreeMap::<GroupKind, Vec<Identity>>::new();
         let refused = applied.errors().filter(|(_, refusal)| refusal.reason() != Reason::WebhookFailed);
         for (identity, refusal) in refused {
@@ -183,7 +183,7 @@ impl Pass<'_> {
         inventory: &Inventory,
         observed: &BTreeMap<Identity, ObservedObject>,
         owner_is_live: &(dyn Fn(&str) -> bool + Sync),
-    ) -> Result<Applied, Failure> {
+    ) -> Result<ApplyReport, Failure> {
         let namespace =
             self.inputs.as_ref().map(|inputs| inputs.release.namespace.clone()).unwrap_or_default();
         let ignored_fields = self.ignored_fields();
@@ -224,8 +224,8 @@ impl Pass<'_> {
         &mut self,
         set: &ObjectSet,
         observed: &BTreeMap<Identity, ObservedObject>,
-        applied: Applied,
-    ) -> Result<Applied, Failure> {
+        applied: ApplyReport,
+    ) -> Result<ApplyReport, Failure> {
         // The record includes the sent objects.
         self.session.recorded.inventory = applied.inventory.clone();
         if !self.note_foreign(&applied).await? {
@@ -266,8 +266,8 @@ impl Pass<'_> {
         &self,
         set: &ObjectSet,
         observed: &BTreeMap<Identity, ObservedObject>,
-        applied: Applied,
-    ) -> Result<Applied, Failure> {
+        applied: ApplyReport,
+    ) -> Result<ApplyReport, Failure> {
         let adopts = self.context.resource.spec.adopt == Adopt::Unowned;
         let foreign = applied.errors().any(|(_, refusal)| matches!(refusal, Refusal::OwnedByOther { .. }));
         if !foreign {
@@ -322,7 +322,7 @@ pub(super) fn has_component(live: &BTreeMap<String, String>, own: &str) -> Resul
 }
 
 /// Replaces owner hashes with component names, for readable messages.
-fn name_owners(applied: &mut Applied, names: &BTreeMap<String, String>) {
+fn name_owners(applied: &mut ApplyReport, names: &BTreeMap<String, String>) {
     for (_, outcome) in &mut applied.outcomes {
         if let Outcome::Refused(Refusal::OwnedByOther { owner, .. }) = outcome
             && let Some(name) = names.get(owner)
@@ -332,11 +332,11 @@ fn name_owners(applied: &mut Applied, names: &BTreeMap<String, String>) {
     }
 }
 
-fn adopt(policy: Adopt) -> apply::Adopt {
+fn adopt(policy: Adopt) -> apply::AdoptionPolicy {
     match policy {
-        Adopt::Never => apply::Adopt::Never,
-        Adopt::Unowned => apply::Adopt::Unowned,
-        Adopt::Always => apply::Adopt::Always,
+        Adopt::Never => apply::AdoptionPolicy::Never,
+        Adopt::Unowned => apply::AdoptionPolicy::Unowned,
+        Adopt::Always => apply::AdoptionPolicy::Always,
     }
 }
 

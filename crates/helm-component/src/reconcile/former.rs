@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, ResourceExt};
 use kyma_api::{Adoption, FreeForm, HookPhase, Hooks, ReleaseRecord};
 use kyma_object_set::{
-    Action, Applied, CallError, Entry, GroupKind, Identity, Object, System, claim, helm_release,
+    Action, ApplyReport, CallError, Entry, GroupKind, Identity, Object, System, claim, helm_release,
 };
 use kyma_sdk::{Failure, Interest, find_object};
 use serde_json::json;
@@ -174,7 +174,7 @@ impl Pass<'_> {
     }
 
     /// Records the systems whose objects are taken over; reports whether there are any.
-    pub(super) async fn note_foreign(&mut self, applied: &Applied) -> Result<bool, Failure> {
+    pub(super) async fn note_foreign(&mut self, applied: &ApplyReport) -> Result<bool, Failure> {
         let systems = applied.foreign();
         if systems.is_empty() {
             return Ok(false);

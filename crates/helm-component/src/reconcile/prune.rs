@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::FutureExt;
 use kyma_api::{PruneBaseline, Reason};
-use kyma_object_set::apply::Applied;
+use kyma_object_set::apply::ApplyReport;
 use kyma_object_set::prune::{self, PruneBlocked, PrunePlan, PruneRequest};
 use kyma_object_set::remove::{self, Removal};
 use kyma_object_set::{Entry, Identity, Inventory, KeepReason, Object, ObjectSet, is_autoscaler};
@@ -153,7 +153,7 @@ impl Pass<'_> {
                 inventory.insert(identity, entry.clone());
             }
         }
-        self.take_applied(&loaded, Applied { inventory, ..applied }).await;
+        self.take_applied(&loaded, ApplyReport { inventory, ..applied }).await;
         self.done.faults.values().next().map_or(Ok(()), |fault| Err(fault.clone()))
     }
 

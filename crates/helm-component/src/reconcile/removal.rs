@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use futures::FutureExt;
 use kyma_api::{CreatedResource, Reason, ResourcePolicy};
-use kyma_object_set::order::Teardown;
+use kyma_object_set::order::DeletionStage;
 use kyma_object_set::sweep::UnlistablePolicy;
 use kyma_object_set::{Identity, Inventory, order, remove};
 use kyma_sdk::{Blocking, Failure, Interest, find_blockers};
@@ -239,12 +239,12 @@ fn objects_left_while_workloads_terminate(
 ) -> Option<Vec<Identity>> {
     let mut left: Vec<Identity> = inventory.iter().map(|(identity, _)| identity.clone()).collect();
     order::sort_for_deletion(&mut left);
-    let first = left.iter().take_while(|identity| order::teardown(identity) <= Teardown::Workload);
+    let first = left.iter().take_while(|identity| order::deletion_stage(identity) <= DeletionStage::Workload);
     let first: Vec<&Identity> = first.collect();
     let is_awaited = |identity: &Identity| {
         let recorded = inventory.get(identity).map(|entry| &entry.uid);
         let live = snapshot.objects.get(identity).map(|live| &live.observed);
-        order::teardown(identity) == Teardown::Workload
+        order::deletion_stage(identity) == DeletionStage::Workload
             && live.is_some_and(|live| live.deleting && Some(&live.uid) == recorded)
     };
     let all_awaited = !first.is_empty() && first.into_iter().all(is_awaited);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::desired_state::{DesiredState, SentObject};
 use super::send::Precondition;
 use super::system::is_tracked_by_label;
-use super::{Adopt, DesiredObject, ForeignObjectPolicy, Outcome, Refusal, Run, System, keep, owner};
+use super::{AdoptionPolicy, DesiredObject, ForeignObjectPolicy, Outcome, Refusal, Run, System, keep, owner};
 use crate::cluster::{CREATED_BY, OWNER_LABEL};
 use crate::discovery::Mapping;
 use crate::drift::{self, Drift, ObservedObject};
@@ -277,12 +277,12 @@ impl Run<'_> {
             return Err(Refusal::Protected { object: identity.clone() });
         }
         let refused = match self.options.adopt {
-            Adopt::Always => false,
-            Adopt::Unowned => owner.is_some_and(|owner| {
+            AdoptionPolicy::Always => false,
+            AdoptionPolicy::Unowned => owner.is_some_and(|owner| {
                 !owner::is_dead(owner, metadata, self.options.ownership, self.options.owner_is_live)
             }),
             // A hook of this owner may become an ordinary object.
-            Adopt::Never => owner.is_some() || label(HOOK_OF) != Some(us),
+            AdoptionPolicy::Never => owner.is_some() || label(HOOK_OF) != Some(us),
         };
         if refused {
             let owner = owner.unwrap_or("somebody else").to_owned();

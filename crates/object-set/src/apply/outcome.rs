@@ -151,7 +151,7 @@ impl fmt::Display for Outcome {
 
 /// Result of applying a set.
 #[derive(Clone, Debug)]
-pub struct Applied {
+pub struct ApplyReport {
     /// Each object of the set, in the order in which they were tried.
     pub outcomes: Vec<(Identity, Outcome)>,
     /// The owned objects on the target: those recorded before and those applied now. Objects that left the set stay
@@ -161,7 +161,7 @@ pub struct Applied {
     pub warnings: Vec<Warning>,
 }
 
-impl Applied {
+impl ApplyReport {
     pub(super) fn starting_from(recorded: &Inventory) -> Self {
         Self { outcomes: Vec::new(), inventory: recorded.clone(), warnings: Vec::new() }
     }

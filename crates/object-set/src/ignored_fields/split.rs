@@ -24,7 +24,7 @@ pub struct PartOfWhole {
 
 /// A move of field ownership.
 #[derive(Debug)]
-pub(crate) struct Split {
+pub(crate) struct OwnershipMove {
     /// The patch; fails if the object changed since its metadata was read.
     pub(crate) patch: Patch,
     /// Whether fields move back to the operator's manager; its next apply removes those that are not desired.
@@ -39,7 +39,7 @@ pub(crate) fn split(
     fields: &[&Field],
     manager: &str,
     ignored_manager: &str,
-) -> Result<Option<Split>, PartOfWhole> {
+) -> Result<Option<OwnershipMove>, PartOfWhole> {
     let entries = [manager, ignored_manager].map(|name| applied_entry(metadata, name));
     let owned = |entry: Option<&ManagedFieldsEntry>| {
         entry.and_then(|entry| entry.fields_v1.as_ref()).map_or_else(empty, |fields| fields.0.clone())
@@ -66,7 +66,7 @@ pub(crate) fn split(
     let moved =
         [(manager, ours), (ignored_manager, keeps)].into_iter().filter(|(_, fields)| !is_leaf(fields));
     all.extend(moved.map(|(name, fields)| managed_fields::applied(name, version.clone(), fields)));
-    Ok(Some(Split { patch: managed_fields::replace(metadata, &all), returns: !is_leaf(&theirs) }))
+    Ok(Some(OwnershipMove { patch: managed_fields::replace(metadata, &all), returns: !is_leaf(&theirs) }))
 }
 
 /// Returns the path of a field in a set of fields; `None` if the set lacks it.

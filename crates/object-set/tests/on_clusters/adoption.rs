@@ -8,7 +8,8 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kyma_api::labels::HOOK_OF;
 use kyma_object_set::{
-    Adopt, Identity, Inventory, KeepReason, NoObservations, OWNER_LABEL, ObservedObject, Outcome, Refusal,
+    AdoptionPolicy, Identity, Inventory, KeepReason, NoObservations, OWNER_LABEL, ObservedObject, Outcome,
+    Refusal,
 };
 use serde_json::json;
 
@@ -40,7 +41,7 @@ async fn an_object_of_another_live_owner_is_left_alone() -> Result<()> {
 #[tokio::test]
 async fn a_hook_of_the_owner_becomes_an_ordinary_object_without_adoption() -> Result<()> {
     let mut story = Story::begin("hook").await?;
-    story.adopt = Adopt::Never;
+    story.adopt = AdoptionPolicy::Never;
     let owner = story.ownership.owner.clone();
     for (name, labels) in [
         ("own", json!({HOOK_OF: owner})),
@@ -63,7 +64,7 @@ async fn what_another_owner_took_is_that_owners() -> Result<()> {
     let mut story = Story::begin("taken").await?;
     let mut neighbour = story.neighbour("1.0.0");
     story.apply(&config_map("a", "ours")).await?;
-    neighbour.adopt = Adopt::Always;
+    neighbour.adopt = AdoptionPolicy::Always;
     neighbour.apply(&config_map("a", "theirs")).await?;
     let applied = story.try_apply(&config_map("a", "ours"), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "a"), Outcome::Refused(Refusal::OwnedByOther { .. })), "{applied:?}");
@@ -113,10 +114,10 @@ async fn a_strangers_object_is_taken_unless_never() -> Result<()> {
     let mut story = Story::begin("stranger").await?;
     let object = serde_json::from_value(json!({"metadata": {"name": "a"}, "data": {"v": "theirs"}}))?;
     story.config_maps().create(&PostParams::default(), &object).await?;
-    story.adopt = Adopt::Never;
+    story.adopt = AdoptionPolicy::Never;
     let applied = story.try_apply(&config_map("a", "ours"), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "a"), Outcome::Refused(Refusal::OwnedByOther { .. })));
-    story.adopt = Adopt::Unowned;
+    story.adopt = AdoptionPolicy::Unowned;
     let applied = story.apply(&config_map("a", "ours")).await?;
     assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: false, .. }));
     assert!(!story.inventory.get(&story.config_map("a")).unwrap().created);
@@ -137,7 +138,7 @@ async fn what_a_stranger_put_in_the_place_of_ours_is_not_changed_unseen() -> Res
 
     // The watch does not show it yet: an object with an unexpected uid is read and judged again.
     story.recreate = serde_json::from_value(json!([{}]))?;
-    story.adopt = Adopt::Never;
+    story.adopt = AdoptionPolicy::Never;
     let changed = config_map("a", "2");
     for observed in [&seen, &BTreeMap::new()] {
         let applied = story.try_apply(&changed, observed).await?;
@@ -145,7 +146,7 @@ async fn what_a_stranger_put_in_the_place_of_ours_is_not_changed_unseen() -> Res
         assert!(refused, "{applied:?}");
         assert_eq!(story.config_maps().get("a").await?.data.unwrap()["v"], "theirs");
     }
-    story.adopt = Adopt::Unowned;
+    story.adopt = AdoptionPolicy::Unowned;
     let applied = story.try_apply(&changed, &seen).await?;
     assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: false, .. }), "{applied:?}");
     assert_eq!(story.config_maps().get("a").await?.data.unwrap()["v"], "2");

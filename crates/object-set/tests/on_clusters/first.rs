@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
 use kube::Api;
 use kube::api::PostParams;
-use kyma_object_set::{Adopt, Cluster, Identity, NoObservations, Outcome, Refusal};
+use kyma_object_set::{AdoptionPolicy, Cluster, Identity, NoObservations, Outcome, Refusal};
 use serde_json::json;
 use testbed::{Answer, Matching, Scripted};
 
@@ -49,14 +49,14 @@ async fn what_is_there_is_looked_at_before_anything_of_it_changes() -> Result<()
         serde_json::from_value(json!({"metadata": {"name": "a"}, "data": {"theirs": "1"}}))?;
     let before = story.config_maps().create(&PostParams::default(), &theirs).await?;
 
-    story.adopt = Adopt::Never;
+    story.adopt = AdoptionPolicy::Never;
     let applied = story.try_apply(&config_map("a", "1"), &NoObservations).await?;
     let refused = outcome(&applied, "a");
     assert!(matches!(refused, Outcome::Refused(Refusal::OwnedByOther { .. })), "{applied:?}");
     assert_eq!(counted(&story, &door, "a"), (1, 1));
     assert_eq!(story.config_maps().get("a").await?, before);
 
-    story.adopt = Adopt::Unowned;
+    story.adopt = AdoptionPolicy::Unowned;
     let applied = story.apply(&config_map("a", "1")).await?;
     assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: false, .. }), "{applied:?}");
     let after = story.config_maps().get("a").await?;

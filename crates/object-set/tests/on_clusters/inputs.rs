@@ -60,7 +60,7 @@ async fn round(name: &str, previous: Option<&str>, manifest: &str) -> Result<()>
 }
 
 /// Applies a manifest as callers do, and once more: the second apply changes nothing.
-async fn settle(story: &mut Story, name: &str, manifest: &str) -> Result<kyma_object_set::Applied> {
+async fn settle(story: &mut Story, name: &str, manifest: &str) -> Result<kyma_object_set::ApplyReport> {
     let shared = Mutex::new(&mut *story);
     // On a busy machine an apply may not wait long enough for its CRDs, and a controller may write to an object during
     // each try of a patch.

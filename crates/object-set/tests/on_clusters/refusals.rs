@@ -108,7 +108,7 @@ async fn an_item_that_another_manager_keeps_is_named_and_goes_with_that_manager(
 #[tokio::test]
 async fn objects_are_sent_up_to_the_limit_of_api_servers() -> Result<()> {
     let mut story = Story::begin("large").await?;
-    let reason = |applied: &kyma_object_set::Applied, name: &str| match outcome(applied, name) {
+    let reason = |applied: &kyma_object_set::ApplyReport, name: &str| match outcome(applied, name) {
         Outcome::Refused(refusal) => refusal.reason(),
         other => panic!("{other:?}"),
     };

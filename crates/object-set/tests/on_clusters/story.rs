@@ -13,9 +13,9 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kyma_api::ObjectSelector;
 use kyma_object_set::prune::{self, PruneRequest};
 use kyma_object_set::{
-    Adopt, Applied, ApplyOptions, Cluster, Failure, ForeignObjectPolicy, Identity, IgnoredFields, Inventory,
-    Limits, NoObservations, ObjectSet, Observations, Outcome, Ownership, Protection, PruneBlocked, Refusal,
-    Removal, remove,
+    AdoptionPolicy, ApplyOptions, ApplyReport, Cluster, Failure, ForeignObjectPolicy, Identity,
+    IgnoredFields, Inventory, Limits, NoObservations, ObjectSet, Observations, Outcome, Ownership,
+    Protection, PruneBlocked, Refusal, Removal, remove,
 };
 use serde_json::{Value, json};
 use testbed::{InterceptedRequest, Scripted, SharedBed, until, until_or_why};
@@ -38,7 +38,7 @@ pub(crate) struct Story {
     pub(crate) namespace: String,
     pub(crate) ownership: Ownership,
     pub(crate) inventory: Inventory,
-    pub(crate) adopt: Adopt,
+    pub(crate) adopt: AdoptionPolicy,
     pub(crate) repair: bool,
     pub(crate) foreign: ForeignObjectPolicy,
     pub(crate) ignored_fields: IgnoredFields,
@@ -82,7 +82,7 @@ impl Story {
             namespace: namespace.to_owned(),
             ownership,
             inventory: Inventory::new(),
-            adopt: Adopt::Unowned,
+            adopt: AdoptionPolicy::Unowned,
             repair: false,
             foreign: ForeignObjectPolicy::Apply,
             ignored_fields: IgnoredFields::default(),
@@ -96,7 +96,7 @@ impl Story {
         }
     }
 
-    pub(crate) async fn try_apply(&mut self, text: &str, observed: &dyn Observations) -> Result<Applied> {
+    pub(crate) async fn try_apply(&mut self, text: &str, observed: &dyn Observations) -> Result<ApplyReport> {
         let set = ObjectSet::parse(text, &Limits::default())?;
         let live = self.live_owners.clone();
         let options = ApplyOptions {
@@ -124,7 +124,7 @@ impl Story {
     }
 
     /// Applies a set until all of it is accepted, as callers do, and waits until discovery shows all of its kinds.
-    pub(crate) async fn apply(&mut self, text: &str) -> Result<Applied> {
+    pub(crate) async fn apply(&mut self, text: &str) -> Result<ApplyReport> {
         let story = Mutex::new(self);
         let conflicts = AtomicUsize::new(0);
         let applied = until_or_why("the set is accepted", EVENT_TIMEOUT, || async {
@@ -144,7 +144,7 @@ impl Story {
     }
 
     /// Waits until discovery shows the kinds of all objects that are applied. API servers serve a kind before that.
-    pub(crate) async fn discover(&self, applied: &Applied) -> Result<()> {
+    pub(crate) async fn discover(&self, applied: &ApplyReport) -> Result<()> {
         let Cluster { client, discovery, .. } = &self.cluster;
         until("discovery shows the kinds of the set", EVENT_TIMEOUT, || async {
             let kinds = discovery.kinds(client).await?;
@@ -162,7 +162,7 @@ impl Story {
 
     /// Prunes the objects that this applied set no longer has. Tries again after failures, as callers do: other tests
     /// remove kinds while a Namespace is searched for objects.
-    pub(crate) async fn prune(&mut self, applied: &Applied) -> Result<Result<Removal, PruneBlocked>> {
+    pub(crate) async fn prune(&mut self, applied: &ApplyReport) -> Result<Result<Removal, PruneBlocked>> {
         let desired = applied.identities();
         let protection = Protection::of_kubernetes();
         let deadline = Instant::now() + EVENT_TIMEOUT;
@@ -319,7 +319,7 @@ pub(crate) fn config_map(name: &str, value: &str) -> String {
 }
 
 /// Returns the outcome of one object.
-pub(crate) fn outcome<'a>(applied: &'a Applied, name: &str) -> &'a Outcome {
+pub(crate) fn outcome<'a>(applied: &'a ApplyReport, name: &str) -> &'a Outcome {
     let found = applied.outcomes.iter().find(|(identity, _)| identity.name == name);
     found.map_or(&Outcome::Waiting("to be in the set"), |(_, outcome)| outcome)
 }

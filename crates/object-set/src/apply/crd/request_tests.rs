@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use testbed::{Answer, Matching, Scripted};
 
-use crate::apply::{Adopt, Applied, ApplyOptions, ForeignObjectPolicy, NoObservations, apply};
+use crate::apply::{AdoptionPolicy, ApplyOptions, ApplyReport, ForeignObjectPolicy, NoObservations, apply};
 use crate::cluster::{Cluster, Ownership};
 use crate::ignored_fields::IgnoredFields;
 use crate::inventory::Inventory;
@@ -67,12 +67,12 @@ fn script(server: &Scripted) {
 }
 
 /// Applies objects for an owner without an inventory.
-async fn applied(cluster: &Cluster, objects: Vec<Object>) -> Result<Applied> {
+async fn applied(cluster: &Cluster, objects: Vec<Object>) -> Result<ApplyReport> {
     let set = ObjectSet::new(objects);
     let ownership = Ownership { manager: "m".into(), owner: "us".into(), version: "1.0.0".into() };
     let options = ApplyOptions {
         ownership: &ownership,
-        adopt: Adopt::Unowned,
+        adopt: AdoptionPolicy::Unowned,
         owner_is_live: &|_| true,
         strict: false,
         repair: false,
