@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_that_stands_there_twice_is_put_right() {
+    fn a_duplicate_condition_type_is_removed() {
         let mut held = vec![];
         set(&mut held, &desired(Status::False, "a"), &at(1));
         held.push(held[0].clone());

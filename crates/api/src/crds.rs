@@ -130,7 +130,7 @@ mod tests {
 
     /// KLM's columns keep their positions: State first if it exists, Age last.
     #[test]
-    fn columns_tell_what_a_list_is_read_for() {
+    fn printer_columns_show_the_main_fields() {
         let columns = |crd: &CustomResourceDefinition| -> Vec<String> {
             let served = crd.spec.versions.iter().find(|version| version.served).unwrap();
             let columns = served.additional_printer_columns.iter().flatten();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_read_or_said_to_have_no_effect() {
+    fn every_field_is_read_or_documented_without_effect() {
         let mut rows: std::collections::BTreeMap<(String, String), &str> = FIELDS
             .lines()
             .map(|line| {

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_says_in_one_sentence_or_two_what_it_means() {
+    fn every_reason_has_a_summary_of_at_most_two_sentences() {
         for reason in Reason::all() {
             let summary = reason.summary();
             assert!(

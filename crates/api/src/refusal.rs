@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn every_status_has_a_reason_that_says_whose_fault_it_is() {
+    fn every_status_has_a_reason_with_its_class() {
         let rows = [
             (400, Reason::ApplyRefused),
             (401, Reason::TargetUnauthorized),

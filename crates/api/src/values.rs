@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn key_paths_name_what_is_set() {
+    fn key_paths_name_the_set_fields() {
         let map = json!({"b": {"x": [1, {"y": 2}], "a": {}}, "a": null});
         assert_eq!(paths(map.as_object().unwrap_or(&Map::new())), ["a", "b.a", "b.x"]);
     }

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_tells_its_audience_by_labels_and_by_the_old_field() {
+    fn a_template_has_its_audience_in_labels_or_the_old_field() {
         let of = |labels: &[(&str, &str)], spec| Audience::of(&template(labels, &spec));
         let none = Audience::default();
         assert_eq!(of(&[], json!({})), none);

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_tells_how_to_search_another_namespace() {
+    fn an_unknown_name_has_a_hint_about_the_namespace_flag() {
         let hint = "in namespace kcp-system; --namespace names another one";
         let kyma = Error::no_kyma("blue", "kcp-system").to_string();
         assert_eq!(kyma, format!("blue: there is no such Kyma {hint}"));

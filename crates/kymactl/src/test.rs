@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_test_that_ran_is_told_with_its_end() {
+    fn each_finished_test_is_listed_with_its_result() {
         let mut tests = Hooks { phase: HookPhase::Succeeded, ..Hooks::default() };
         assert_eq!(test_results("shop", &tests), "the chart of shop has no tests");
         tests.succeeded = Some(vec!["Pod shop/a".to_owned()]);

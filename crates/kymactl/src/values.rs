@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_tells_key_value_and_whose_it_is() {
+    fn a_line_has_key_value_and_origin() {
         let one = |path: &str, value: Value, from: &str, replaced: &[&str]| Origin {
             path: path.to_owned(),
             value,

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn compare_tells_the_cases_apart() {
+    fn compare_distinguishes_all_kinds_of_drift() {
         let recorded = Entry { uid: "u".into(), fingerprint: "f".into(), ..Default::default() };
         let finished = Entry { finished: true, ..recorded.clone() };
         assert_eq!(compare(&finished, None, "us"), Drift::Unchanged, "it went by itself");
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn scaling_is_no_drift_and_what_comes_with_it_is() {
+    fn scaling_is_no_drift_but_other_changes_are() {
         let replicas = json!({"f:spec": {"f:replicas": {}}});
         let (whole, rest) =
             (json!({"f:spec": {"f:replicas": {}, "f:paused": {}}}), json!({"f:spec": {"f:paused": {}}}));

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_leaves_nothing_that_would_count_as_owned_whole() {
+    fn taking_fields_leaves_no_empty_parents() {
         let mut fields =
             json!({"f:spec": {"f:replicas": {}}, "f:data": {".": {}, "f:a": {}, "f:b": {"f:c": {}}}});
         assert_eq!(
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn scaled_is_what_others_wrote_through_the_subresource() {
+    fn scaled_fields_are_those_written_through_the_subresource() {
         let entry = |manager: &str, subresource: &str, fields: Value| json!({"manager": manager, "operation": "Update", "subresource": subresource, "fieldsV1": fields});
         let metadata: ObjectMeta = serde_json::from_value(json!({"managedFields": [
             entry("autoscaler", "scale", json!({"f:spec": {"f:replicas": {}}})),

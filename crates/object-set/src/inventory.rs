@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_handed_over_was_not_sent_and_what_is_to_be_sent_anew_was() {
+    fn an_entry_with_only_a_uid_was_not_sent() {
         let identity = Identity::new("", "ConfigMap", Some("n"), "a");
         let was_sent = |entry: Entry| {
             let all: Inventory = [(identity.clone(), entry)].into_iter().collect();

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_server_writes_goes() {
+    fn fields_that_only_the_api_server_writes_are_removed() {
         let (value, _) = after(
             json!({"apiVersion": "x.io/v1", "kind": "A", "status": {"a": 1}, "metadata": {
             "name": "a", "creationTimestamp": null, "uid": "u", "resourceVersion": "1", "labels": {"l": "v"}}}),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_goes() {
+    fn empty_fields_are_removed() {
         let (value, _) = after(json!({"apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "a", "annotations": null, "labels": {}},
             "spec": {"replicas": null, "selector": {"matchLabels": {"a": null}}, "template": {

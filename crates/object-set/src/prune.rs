@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_the_set_goes_and_the_rest_stays() {
+    fn a_prune_deletes_only_objects_that_left_the_set() {
         let all = inventory(&[cm("a"), cm("b"), cm("c")]);
         let plan = decide(&all, &[cm("a"), cm("c")], |_| {}).unwrap();
         assert_eq!(plan, PrunePlan { delete: vec![cm("b")], ..PrunePlan::default() });

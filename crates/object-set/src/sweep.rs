@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_storage_that_is_not_ready_is_told_from_a_server_that_wants_fewer_calls() {
+    fn initialising_storage_differs_from_throttling() {
         let answer = |code: u16, message: &str| {
             kube::Error::Api(Box::new(Status::failure(message, "TooManyRequests").with_code(code)))
         };

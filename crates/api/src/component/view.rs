@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_component_is_reduced_to_what_decides() {
+    fn a_component_view_has_the_deciding_fields() {
         let view = view(json!({
             "apiVersion": "x.example.com/v1", "kind": "Thing",
             "metadata": {

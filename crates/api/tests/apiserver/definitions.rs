@@ -95,7 +95,7 @@ fn the_inventory_is_one_field_to_managed_fields() {
 }
 
 #[tokio::test]
-async fn the_apiserver_takes_all_crds_without_a_warning_and_a_second_time_without_a_change() -> Result<()> {
+async fn the_api_server_accepts_all_crds_without_warning_or_change() -> Result<()> {
     let client = clusters::ours().await?;
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let generations = async || -> Result<Vec<Value>> {

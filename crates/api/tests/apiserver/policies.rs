@@ -134,7 +134,7 @@ async fn a_templates_spec_never_changes_and_its_name_is_said() -> Result<()> {
 
     stored_objects_take_metadata_but_no_other_spec(&client).await?;
     new_objects_are_named_or_warned(&client).await?;
-    a_watcher_is_told_to_have_no_effect(&client).await?;
+    a_watcher_causes_a_warning_about_no_effect(&client).await?;
     mandatory_versions_that_no_template_can_have_are_warned(&client).await?;
     a_large_template_can_still_be_labelled(&client).await
 }
@@ -172,7 +172,7 @@ async fn new_objects_are_named_or_warned(client: &Client) -> Result<()> {
 }
 
 /// The API server accepts a Watcher, for Kyma Lifecycle Manager, and warns that no operator reads it.
-async fn a_watcher_is_told_to_have_no_effect(client: &Client) -> Result<()> {
+async fn a_watcher_causes_a_warning_about_no_effect(client: &Client) -> Result<()> {
     let reply = create(client, &watcher()).await?.ok()?;
     assert!(reply.warnings.iter().any(|text| text.contains("has no effect")), "{:?}", reply.warnings);
     Ok(())

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_channel_or_version_of_the_module_is_refused() {
+    fn an_unknown_channel_or_version_is_refused() {
         let one = json!({"moduleName": "keda", "channels": [{"channel": "regular", "version": "1.0.0"}]});
         let error = plan(&one, "regular", "9.0.0").unwrap_err().to_string();
         assert!(error.contains("it has 1.10.0, 1.0.0"), "{error}");

@@ -309,7 +309,7 @@ spec: {moduleName: serverless, channels: [{channel: fast, version: 3.0.0}]}
     }
 
     #[test]
-    fn what_is_no_kyma_and_no_catalogue_is_refused() {
+    fn documents_of_other_kinds_are_refused() {
         assert!(input(RELEASES, RELEASES).unwrap_err().to_string().contains("exactly one Kyma"));
         assert!(
             input("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "")

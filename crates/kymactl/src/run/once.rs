@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_row_or_an_earlier_report_says_is_not_repeated() {
+    fn text_of_a_row_or_an_earlier_report_is_not_repeated() {
         let rows = rows(std::iter::once(&paused_kyma(&json!([]))));
         let open = [rows[0].line(), "waits for kyma-operator".to_owned(), "Paused".to_owned()];
         let unreported: Vec<_> = unreported(&open, &open[1..2], &rows).collect();

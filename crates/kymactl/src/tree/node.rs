@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_tells_its_health_and_what_others_did_to_it() {
+    fn a_node_has_health_and_drift() {
         let identity = Identity::new("apps", "Deployment", Some("n"), "d");
         let entry = Entry { uid: "u".to_owned(), fingerprint: "f".to_owned(), ..Entry::default() };
         let told = |found: ReadResult| {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owned_hangs_below_its_owner_and_old_revisions_are_left_out() {
+    fn owned_objects_are_below_their_owner_without_old_revisions() {
         let identity = Identity::new("apps", "Deployment", Some("n"), "d");
         let deployment = object(json!({"apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "d", "uid": "d"}}));

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_hold_is_told_with_what_operators_say() {
+    fn unmet_conditions_are_shown_with_the_diagnoses() {
         let mut subject = Subject::of("Kyma", &kyma()).unwrap();
         let target = TargetDiagnosis {
             secret: Some("access".into()),

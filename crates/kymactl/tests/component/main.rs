@@ -179,7 +179,7 @@ async fn edit(client: Client, name: &str, data: Value) {
 }
 
 #[tokio::test]
-async fn what_would_change_is_told_and_nothing_is_written() {
+async fn diff_prints_the_changes_and_writes_nothing() {
     let world = World::start().await;
     not_applied_yet(&world).await;
     world.install(&json!({"greeting": "servus"})).await;

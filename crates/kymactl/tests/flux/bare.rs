@@ -79,7 +79,7 @@ impl FluxHub {
 
 /// The hub's acceptance of the component is checked before Flux is stopped.
 #[tokio::test]
-async fn a_release_whose_component_the_hub_does_not_take_stays_with_flux_and_others_do_not() {
+async fn a_release_stays_with_flux_if_the_hub_refuses_its_component() {
     let bare = FluxHub::start().await;
     // One more than a component accepts.
     let many: Vec<Value> =

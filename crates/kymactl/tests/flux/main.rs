@@ -241,7 +241,7 @@ async fn until_ready(world: &World) {
 }
 
 #[tokio::test]
-async fn a_release_of_flux_is_taken_over_and_nothing_is_installed_anew() {
+async fn a_release_of_flux_is_adopted_without_an_installation() {
     let world = World::start().await;
     let releases = release(&world).await;
     install(&world).await;

@@ -112,7 +112,7 @@ async fn a_chart_is_published_and_named_by_digest() {
 }
 
 #[test]
-fn what_is_missing_or_wrong_is_said_before_anything_is_sent() {
+fn missing_or_wrong_input_is_reported_before_a_push() {
     let Some(inputs) = testbed::inputs("real module-config files with mistakes").unwrap() else { return };
     let modules = inputs.join("modules");
     let (empty, main) = (

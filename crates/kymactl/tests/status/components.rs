@@ -45,7 +45,7 @@ impl Hub {
 }
 
 #[tokio::test]
-async fn values_are_told_with_their_layer_and_secrets_are_hidden() {
+async fn values_are_shown_with_their_layer_and_secrets_are_hidden() {
     let hub = Hub::new().await;
     hub.component().await;
     let expected = "\
@@ -106,7 +106,7 @@ async fn a_component_is_asked_for_unless_it_is_suspended() {
 }
 
 #[tokio::test]
-async fn tests_are_asked_for_and_told_with_an_exit_code_by_their_outcome() {
+async fn the_exit_code_of_test_shows_the_result() {
     let hub = Hub::new().await;
     let components = hub.component().await;
     let said = hub.said(&["test", "shop", "--no-wait"]).await;

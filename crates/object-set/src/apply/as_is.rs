@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_set_of_fields_names_comes_with_its_values_and_nothing_else() {
+    fn a_set_of_fields_selects_exactly_its_values() {
         let live = json!({
             "metadata": {"labels": {"a": "1", "theirs": "x"}, "finalizers": ["one", "two"]},
             "spec": {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_of_whoever_has_an_object_are_no_difference() {
+    fn marks_of_other_owners_are_no_difference() {
         let object = |labels: Value, annotations: Value, replicas: u8| {
             json!({
                 "kind": "Deployment", "status": {"replicas": replicas},
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_instead_has_the_fields_that_are_ours_and_our_mark() {
+    fn an_unchanged_adoption_sends_own_fields_and_the_owner_label() {
         let wished = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "c", "namespace": "n", "labels": {OWNER_LABEL: "us", "new": ""}},
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_label_by_which_argo_cd_found_an_object_has_the_wished_value() {
+    fn the_tracking_label_of_argo_cd_gets_the_desired_value() {
         let wished = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "c", "labels": {OWNER_LABEL: "us", TRACKING_LABEL: "ours"}},

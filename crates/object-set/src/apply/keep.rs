@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_still_ours_stays_and_what_others_took_comes_from_the_wish() {
+    fn unchanged_live_values_are_kept_and_others_are_the_desired_ones() {
         let live = live(
             &json!({"f:data": {".": {}, "f:password": {}, "f:gone": {}}}),
             &json!({"data": {"password": "old", "level": "edited", "theirs": "x"}}),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn without_fields_of_ours_or_with_unreadable_ones_the_wish_stands() {
+    fn without_readable_own_fields_the_desired_state_stays() {
         let wish = json!({"data": {"password": "new"}});
         let nobodys = json!({"metadata": {"name": "a"}, "data": {"password": "old"}});
         let odd =

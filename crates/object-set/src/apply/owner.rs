@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_owner_whom_we_served_and_who_is_gone_is_dead() {
+    fn only_a_deleted_owner_of_this_operator_is_dead() {
         let share = Ownership::share_label("o");
         let share = share.as_str();
         let cases: [(&[Mark<'_>], bool, &str); 9] = [

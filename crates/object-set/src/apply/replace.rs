@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_may_rely_on_is_named_by_its_kind_and_made_by_us() {
+    fn shared_kinds_are_replaced_only_by_kind_and_if_created() {
         let may = |selector: &Value, api_version: &str, kind: &str, created: bool| {
             let object =
                 json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a", "namespace": "n"}});

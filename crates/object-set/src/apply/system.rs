@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_is_told_by_its_field_manager() {
+    fn a_system_is_known_by_its_field_manager() {
         let of = |manager: &str| System::of(&made_by(&[(manager, json!({}))]), &["applier"]);
         let rows = [
             ("helm", Some(System::Helm)),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_with_helm_inside_is_told_by_what_it_writes_on_objects() {
+    fn a_program_that_embeds_helm_is_known_by_its_annotations() {
         let provider = made_by(&[("terraform-provider-helm_v3", annotated())]);
         assert_eq!(System::of(&provider, &[]), Some(System::Helm));
         assert_eq!(helm_release(&provider), Some(("shop", "store")));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_common_label_is_argo_cds_mark_only_where_it_set_it_and_tracks_by_nothing_else() {
+    fn the_instance_label_tracks_only_if_argo_cd_set_and_uses_it() {
         let labelled = json!({"f:metadata": {"f:labels": {format!("f:{TRACKING_LABEL}"): {}}}});
         let tracked = |manager: &str, fields: &Value, label: &str, annotation: &str| {
             let found = ObjectMeta {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_of_helm_are_left_to_nobody() {
+    fn marks_of_helm_are_removed_from_a_set_of_fields() {
         let mut fields = json!({"f:metadata": {
             "f:annotations": {format!("f:{RELEASE_NAME}"): {}, format!("f:{RELEASE_NAMESPACE}"): {}, "f:own": {}},
             "f:labels": {format!("f:{MANAGED_BY_LABEL}"): {}, "f:app": {}},

@@ -28,7 +28,7 @@ fn of(code: u16, message: &str, causes: &[(&str, &str, &str)]) -> Failure {
 }
 
 #[test]
-fn answers_of_real_api_servers_are_told_apart() {
+fn answers_of_real_api_servers_are_distinguished() {
     let cases: &[(Failure, Failure)] = &[
         (of(401, "Unauthorized", &[]), Failure::Unauthorized),
         (
@@ -75,7 +75,7 @@ fn answers_of_real_api_servers_are_told_apart() {
 }
 
 #[test]
-fn answers_of_admission_are_told_apart() {
+fn answers_of_admission_are_distinguished() {
     let cases: &[(Failure, Failure)] = &[
         (
             of(400, r#"admission webhook "v.example.io" does not support dry run"#, &[]),
@@ -223,7 +223,7 @@ fn retry_after_is_kept() {
 }
 
 #[test]
-fn a_missing_namespace_is_told_from_a_missing_object() {
+fn a_missing_namespace_differs_from_a_missing_object() {
     let answer = |kind: &str, name: &str| {
         let mut status = status(404, r#"namespaces "there" not found"#, &[]);
         if let Some(details) = status.details.as_mut() {
@@ -285,7 +285,7 @@ fn refusals_of_bodies_that_do_not_decode_name_the_field() {
 }
 
 #[test]
-fn objects_that_are_too_large_are_told_apart_from_fields_that_are() {
+fn too_large_objects_differ_from_too_large_fields() {
     let cases: &[(Failure, Failure)] = &[
         (
             of(

@@ -19,7 +19,7 @@ fn deployment() -> Object {
 }
 
 #[test]
-fn what_an_object_does_not_have_is_not_left_out() {
+fn only_existing_fields_are_left_out() {
     let rules = rules(
         &json!([{"paths": ["/spec/replicas", "/spec/nothing", "/spec/template/spec/containers/2", "/spec/template/spec/containers/3"]}]),
     );
@@ -41,7 +41,7 @@ fn left_out(paths: &Value) -> Value {
 }
 
 #[test]
-fn paths_that_are_none_are_told_by_their_place() {
+fn invalid_paths_are_reported_with_their_index() {
     let rows = [
         ("spec/replicas", PathProblem::Syntax),
         ("/a~2", PathProblem::Syntax),
@@ -75,7 +75,7 @@ fn rules_hold_for_the_objects_that_they_select() {
 }
 
 #[test]
-fn what_is_left_out_is_that_and_no_more() {
+fn only_the_named_fields_are_left_out() {
     let value = left_out(&json!([
         "/spec/replicas",
         "/metadata/annotations/a~1b~0c",
@@ -147,7 +147,7 @@ fn moved(
 const CONTAINER_KEY: &str = r#"k:{"name":"one"}"#;
 
 #[test]
-fn what_we_own_of_others_fields_is_kept_for_them() {
+fn owned_ignored_fields_move_to_their_manager() {
     let containers = |fields: Value| json!({"f:template": {"f:spec": {"f:containers": fields}}});
     let mut spec = containers(json!({CONTAINER_KEY: {".": {}, "f:name": {}, "f:image": {}}}));
     spec["f:replicas"] = json!({});
@@ -172,7 +172,7 @@ fn what_we_own_of_others_fields_is_kept_for_them() {
 }
 
 #[test]
-fn what_is_not_for_others_any_more_comes_back() {
+fn fields_that_are_no_longer_ignored_return_to_the_manager() {
     let before = json!({"us": {"f:spec": {"f:paused": {}}}, "keeper": {"f:spec": {"f:replicas": {}}}});
     let back = json!({"us": {"f:spec": {"f:paused": {}, "f:replicas": {}}}});
     assert_eq!(moved(&before, &deployment(), &IgnoredFields::default()).unwrap(), Some((back.clone(), true)));

@@ -61,7 +61,7 @@ fn identity_has_no_version() {
 }
 
 #[test]
-fn the_hash_tells_types_and_borders_apart() {
+fn the_hash_distinguishes_types_and_borders() {
     let values = [json!({"a": "1"}), json!({"a": 1}), json!({"a": true}), json!({"a": null}), json!({})];
     let hashes: std::collections::BTreeSet<_> = values.iter().map(hash_value).collect();
     assert_eq!(hashes.len(), values.len());

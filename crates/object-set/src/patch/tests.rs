@@ -58,7 +58,7 @@ fn strategic_patches_do_what_api_servers_do() {
 }
 
 #[test]
-fn what_is_put_where_nothing_is_has_no_directives() {
+fn added_maps_have_no_directives() {
     let rows = [
         ("spec: {strategy: {$patch: replace, type: Recreate}}", json!({"type": "Recreate"})),
         ("spec: {strategy: {$patch: merge, type: Recreate}}", json!({"type": "Recreate"})),
@@ -134,7 +134,7 @@ fn objects_are_selected_exactly() {
 }
 
 #[test]
-fn what_has_no_namespace_lies_in_none() {
+fn cluster_scoped_objects_have_no_namespace() {
     let crd = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "lamps.example.org"},
         "spec": {

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_kubernetes_and_we_make_nothing_keeps_a_namespace_from_an_uninstallation() {
+    fn objects_of_kubernetes_and_own_ones_allow_the_namespace_deletion() {
         let crd = Identity::new("apiextensions.k8s.io", "CustomResourceDefinition", None, "as.removed.io");
         let inventory: Inventory = [(crd, Entry::default())].into_iter().collect();
         let (us, protection) = (us(), Protection::of_kubernetes());
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prune_takes_with_a_namespace_only_what_goes_by_itself() {
+    fn a_prune_deletes_a_namespace_only_with_dependent_objects() {
         let in_n = |kind: &str, name: &str| Identity::new("", kind, Some("n"), name);
         let going = BTreeSet::from([
             in_n("Secret", "goes"),

@@ -219,7 +219,7 @@ fn dashes_in_flow_lists_and_comments_at_headers_are_read_as_in_go_yaml() {
 }
 
 #[test]
-fn other_mistakes_are_told_as_they_are() {
+fn other_errors_keep_their_text() {
     assert!(matches!(fails("a:\n  b: \"c\nd\"\n  e: [\n"), YamlError::Syntax { .. }));
     assert!(matches!(fails("a:\n  b: \"c\nd\n"), YamlError::Syntax { .. }));
     let deep = format!("a:\n{}b: \"c\n{}d\"\n", " ".repeat(10_000), "x\n".repeat(10_000));

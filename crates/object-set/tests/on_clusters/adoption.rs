@@ -60,7 +60,7 @@ async fn a_hook_of_the_owner_becomes_an_ordinary_object_without_adoption() -> Re
 }
 
 #[tokio::test]
-async fn what_another_owner_took_is_that_owners() -> Result<()> {
+async fn an_object_that_another_owner_took_stays_with_it() -> Result<()> {
     let mut story = Story::begin("taken").await?;
     let mut neighbour = story.neighbour("1.0.0");
     story.apply(&config_map("a", "ours")).await?;
@@ -125,7 +125,7 @@ async fn a_strangers_object_is_taken_unless_never() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_a_stranger_put_in_the_place_of_ours_is_not_changed_unseen() -> Result<()> {
+async fn a_replaced_object_is_read_before_it_is_changed() -> Result<()> {
     let mut story = Story::begin("replaced").await?;
     story.apply(&config_map("a", "1")).await?;
     let id = story.config_map("a");
@@ -154,7 +154,7 @@ async fn what_a_stranger_put_in_the_place_of_ours_is_not_changed_unseen() -> Res
 }
 
 #[tokio::test]
-async fn what_kubectl_or_helm_applied_and_we_do_not_have_goes() -> Result<()> {
+async fn fields_of_kubectl_and_helm_that_the_set_lacks_are_removed() -> Result<()> {
     let mut story = Story::begin("takeover").await?;
     let helm = PatchParams { field_manager: Some("helm".into()), ..PatchParams::default() };
     let object =
@@ -179,7 +179,7 @@ async fn what_kubectl_or_helm_applied_and_we_do_not_have_goes() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_only_its_creator_may_delete_goes_with_it_though_the_record_was_lost() -> Result<()> {
+async fn a_created_object_is_deleted_after_its_record_was_lost() -> Result<()> {
     let mut story = Story::begin("lostrecord").await?;
     let claim = |name: &str| {
         let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}});

@@ -225,7 +225,7 @@ async fn served(story: &Story, group: &str) -> Result<Vec<String>> {
 }
 
 #[tokio::test]
-async fn a_version_in_which_objects_are_stored_is_not_taken_away_before_they_are_rewritten() -> Result<()> {
+async fn a_stored_version_is_not_removed_before_objects_are_rewritten() -> Result<()> {
     let mut story = Story::begin("stored").await?;
     let group = format!("{}.io", story.namespace);
     story.apply(&crd(&group, &["v1beta1", "v1"])).await?;
@@ -293,7 +293,7 @@ async fn a_crd_that_is_made_once_is_made_where_it_is_missing_and_never_changed()
 }
 
 #[tokio::test]
-async fn a_crd_of_somebody_else_is_left_as_it_is_where_it_is_made_once() -> Result<()> {
+async fn a_crd_created_by_hand_stays_if_crds_are_only_created() -> Result<()> {
     let mut story = Story::begin("oncetheirs").await?;
     let group = format!("{}.io", story.namespace);
     let set = kyma_object_set::ObjectSet::parse(&crd(&group, &["v1"]), &kyma_object_set::Limits::default())?;

@@ -121,7 +121,7 @@ async fn an_observed_unchanged_set_is_not_asked_about() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_repair_keeps_what_the_set_has_by_chance() -> Result<()> {
+async fn a_repair_keeps_random_values() -> Result<()> {
     let mut story = Story::begin("chance").await?;
     let set = |password: &str, level: &str| {
         format!(

@@ -29,7 +29,7 @@ fn counted(story: &Story, door: &Scripted, name: &str) -> (usize, usize) {
 }
 
 #[tokio::test]
-async fn what_is_new_takes_one_request() -> Result<()> {
+async fn a_new_object_takes_one_request() -> Result<()> {
     let (mut story, door) = begin("first-new").await?;
     let applied = story.apply(&config_map("a", "1")).await?;
     assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: true, .. }), "{applied:?}");
@@ -43,7 +43,7 @@ async fn what_is_new_takes_one_request() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_there_is_looked_at_before_anything_of_it_changes() -> Result<()> {
+async fn an_existing_object_is_read_before_it_changes() -> Result<()> {
     let (mut story, door) = begin("first-there").await?;
     let theirs: ConfigMap =
         serde_json::from_value(json!({"metadata": {"name": "a"}, "data": {"theirs": "1"}}))?;
@@ -66,7 +66,7 @@ async fn what_is_there_is_looked_at_before_anything_of_it_changes() -> Result<()
 }
 
 #[tokio::test]
-async fn who_takes_the_resource_version_amiss_is_asked_without() -> Result<()> {
+async fn a_server_that_refuses_the_resource_version_gets_none() -> Result<()> {
     let (mut story, door) = begin("first-amiss").await?;
     let patches = Matching::any().method("PATCH");
     door.next(
@@ -87,7 +87,7 @@ async fn who_takes_the_resource_version_amiss_is_asked_without() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_taken_away_meanwhile_is_waited_for() -> Result<()> {
+async fn a_terminating_object_is_awaited_in_a_first_apply() -> Result<()> {
     let (mut story, _door) = begin("first-going").await?;
     let going = json!({"metadata": {"name": "a", "finalizers": ["example.com/held"]}});
     story.config_maps().create(&PostParams::default(), &serde_json::from_value(going)?).await?;

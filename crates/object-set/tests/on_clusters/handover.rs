@@ -16,7 +16,7 @@ fn managers(live: ConfigMap) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_object_that_nobody_manages_is_taken_whole() -> Result<()> {
+async fn an_object_without_managers_is_taken_whole() -> Result<()> {
     let mut story = Story::begin("nobodys").await?;
     let object = json!({"metadata": {"name": "a"}, "data": {"v": "1", "left-out": "1"}});
     story.config_maps().create(&PostParams::default(), &serde_json::from_value(object)?).await?;
@@ -33,7 +33,7 @@ async fn an_object_that_nobody_manages_is_taken_whole() -> Result<()> {
 }
 
 #[tokio::test]
-async fn fields_that_others_applied_are_taken_only_from_those_who_are_named() -> Result<()> {
+async fn fields_are_taken_only_from_named_managers() -> Result<()> {
     let mut story = Story::begin("appliers").await?;
     let apply = async |manager: &str, key: &str| {
         let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});

@@ -53,7 +53,7 @@ async fn workloads(story: &Story, kind: &str) -> Result<Api<DynamicObject>> {
 }
 
 #[tokio::test]
-async fn what_others_may_change_is_set_at_birth_and_theirs_from_then_on() -> Result<()> {
+async fn ignored_fields_are_set_only_at_creation() -> Result<()> {
     let mut story = Story::begin("ignored").await?;
     let id = story.config_map("a");
     story.ignored_fields = rules(&["/data/theirs", "/metadata/annotations/example.org~1a-b"])?;
@@ -100,8 +100,7 @@ fn deployment(replicas: &str, images: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn a_field_that_is_let_go_later_is_not_reset_and_one_that_is_taken_back_goes_with_the_set() -> Result<()>
-{
+async fn a_newly_ignored_field_keeps_its_value_until_the_rule_is_removed() -> Result<()> {
     let mut story = Story::begin("letgo").await?;
     story.apply(&deployment("replicas: 3", &["x:1"])).await?;
     story.ignored_fields = rules(&["/spec/replicas"])?;
@@ -179,7 +178,7 @@ async fn a_part_of_a_list_that_changes_as_a_whole_is_refused_and_the_whole_is_no
 }
 
 #[tokio::test]
-async fn what_helm_set_is_not_reset_where_others_may_change_it() -> Result<()> {
+async fn ignored_fields_that_helm_set_are_not_reset() -> Result<()> {
     let mut story = Story::begin("helms").await?;
     let object = json!({"metadata": {"name": "a"}, "data": {"ours": "0", "theirs": "0", "left-out": "0"}});
     let helm = PostParams { field_manager: Some("helm".to_owned()), ..PostParams::default() };
@@ -225,7 +224,7 @@ async fn scale(story: &Story, kind: &str, replicas: u32) -> Result<()> {
 }
 
 #[tokio::test]
-async fn whoever_scales_a_workload_has_its_replicas() -> Result<()> {
+async fn replicas_belong_to_the_manager_that_scales_the_workload() -> Result<()> {
     let mut story = Story::begin("scaled").await?;
     for kind in ["Deployment", "StatefulSet"] {
         let of_kind =

@@ -68,7 +68,7 @@ async fn begin_mutations(story: &Story) -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_admission_makes_of_an_apply_is_no_drift() -> Result<()> {
+async fn changes_by_admission_during_an_apply_are_no_drift() -> Result<()> {
     let mut story = Story::begin("mutated").await?;
     begin_mutations(&story).await?;
     let id = story.config_map("a");
@@ -232,7 +232,7 @@ async fn stays(story: &mut Story, row: &Row) -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_controllers_and_injectors_add_is_no_drift_and_stays() -> Result<()> {
+async fn additions_of_controllers_and_injectors_stay_and_are_no_drift() -> Result<()> {
     let mut story = Story::begin("injected").await?;
     for row in allocated() {
         stays(&mut story, &row).await?;

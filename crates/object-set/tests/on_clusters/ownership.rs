@@ -42,7 +42,7 @@ async fn a_second_apply_of_the_same_set_writes_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_a_new_version_leaves_out_goes_and_fields_of_others_stay() -> Result<()> {
+async fn fields_missing_in_a_new_version_are_removed_except_others() -> Result<()> {
     let mut story = Story::begin("fields").await?;
     let head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
     story.apply(&format!("{head}data: {{ours: '1', old: '1'}}\n")).await?;

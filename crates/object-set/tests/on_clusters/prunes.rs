@@ -72,7 +72,7 @@ async fn a_prune_leaves_volumes() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_prune_leaves_what_is_not_provably_ours() -> Result<()> {
+async fn a_prune_keeps_objects_without_proof_of_ownership() -> Result<()> {
     let mut story = Story::begin("prunenotours").await?;
     let rest = config_maps(&["a", "b", "c", "d", "e"]);
     let leaving = config_maps(&["keep", "relabelled", "recreated", "stripped", "plain"]);
@@ -99,7 +99,7 @@ async fn a_prune_leaves_what_is_not_provably_ours() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_object_that_is_made_anew_between_the_look_and_the_deletion_stays() -> Result<()> {
+async fn an_object_recreated_between_read_and_delete_stays() -> Result<()> {
     let mut story = Story::begin("lastmoment").await?;
     story.apply(&config_maps(&["a", "b"])).await?;
     let applied = story.apply(&config_maps(&["a"])).await?;

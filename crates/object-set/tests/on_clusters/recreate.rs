@@ -23,7 +23,7 @@ async fn uid(story: &Story, group: &str, kind: &str, name: &str) -> Result<Strin
 }
 
 #[tokio::test]
-async fn an_object_is_made_anew_where_that_is_allowed() -> Result<()> {
+async fn an_object_is_recreated_if_allowed() -> Result<()> {
     let mut story = Story::begin("anew").await?;
     story.apply(&deployment("one")).await?;
     let before = uid(&story, "apps", "Deployment", "d").await?;
@@ -44,7 +44,7 @@ async fn an_object_is_made_anew_where_that_is_allowed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_storage_class_is_made_anew_where_that_is_allowed() -> Result<()> {
+async fn a_storage_class_is_recreated_if_allowed() -> Result<()> {
     let mut story = Story::begin("class").await?;
     let name = format!("{}-class", story.namespace);
     let class = |zone: &str| {
@@ -81,7 +81,7 @@ async fn until_collector_knows_pods(pods: &Api<Pod>) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_stateful_set_is_made_anew_over_its_pods() -> Result<()> {
+async fn a_stateful_set_is_recreated_over_its_pods() -> Result<()> {
     let mut story = Story::begin("pods").await?;
     let stateful = |service: &str| {
         format!(
@@ -110,7 +110,7 @@ async fn a_stateful_set_is_made_anew_over_its_pods() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_holds_data_is_only_meant_where_its_kind_is_named() -> Result<()> {
+async fn a_selector_matches_kinds_with_data_only_by_their_kind() -> Result<()> {
     let mut story = Story::begin("claims").await?;
     let claim = |class: &str| {
         format!(
@@ -132,7 +132,7 @@ async fn what_holds_data_is_only_meant_where_its_kind_is_named() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_not_the_object_that_we_sent_is_not_deleted() -> Result<()> {
+async fn an_object_with_another_uid_is_not_deleted_for_recreation() -> Result<()> {
     let mut story = Story::begin("notours").await?;
     story.apply(&deployment("one")).await?;
     story.recreate = serde_json::from_value(json!([{}]))?;

@@ -176,7 +176,7 @@ async fn a_namespace_that_is_not_there_is_no_missing_kind() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_not_sent_in_time_is_sent_by_the_next_run() -> Result<()> {
+async fn objects_not_sent_before_the_deadline_are_sent_by_the_next_run() -> Result<()> {
     let mut story = Story::begin("late").await?;
     let text = format!("{}{}", config_map("a", "1"), config_map("b", "1"));
     story.until = Some(std::time::Instant::now());
@@ -190,7 +190,7 @@ async fn what_is_not_sent_in_time_is_sent_by_the_next_run() -> Result<()> {
 }
 
 #[tokio::test]
-async fn who_loses_a_race_looks_again_and_tries_once_more() -> Result<()> {
+async fn a_conflict_causes_a_read_and_one_retry() -> Result<()> {
     let target = BED.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
     let door = Scripted::in_front_of(&target).await?;
     let mut story = Story::begin("race").await?;

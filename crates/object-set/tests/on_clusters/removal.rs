@@ -21,7 +21,7 @@ fn namespace(name: &str, labels: &str) -> String {
 }
 
 #[tokio::test]
-async fn prune_takes_what_left_the_set_and_only_after_all_was_applied() -> Result<()> {
+async fn a_prune_requires_a_complete_apply() -> Result<()> {
     let mut story = Story::begin("prune").await?;
     let [a, b, c] = ["a", "b", "c"].map(|name| config_map(name, "1"));
     story.apply(&format!("{a}{b}{c}")).await?;
@@ -53,7 +53,7 @@ pub(super) async fn is_left(story: &Story, identity: &Identity) -> Result<bool> 
 }
 
 #[tokio::test]
-async fn a_namespace_that_left_the_set_stays_with_what_is_still_wanted_in_it() -> Result<()> {
+async fn a_namespace_with_desired_objects_stays_after_it_left_the_set() -> Result<()> {
     let mut story = Story::begin("prunens").await?;
     let place = format!("{}-shop", story.namespace);
     let namespace = Identity::new("", "Namespace", None, &place);
@@ -92,8 +92,7 @@ async fn a_prune_of_all_that_is_in_a_namespace_leaves_the_claims_and_the_namespa
 }
 
 #[tokio::test]
-async fn a_prune_takes_a_namespace_with_all_that_went_and_leaves_one_with_objects_of_another_owner()
--> Result<()> {
+async fn a_prune_deletes_a_namespace_unless_others_own_objects_in_it() -> Result<()> {
     let mut story = Story::begin("emptied").await?;
     let mut neighbour = story.neighbour("1.0.0");
     let places = ["left", "let"].map(|name| format!("{}-{name}", story.namespace));
@@ -171,7 +170,7 @@ async fn a_namespace_of_ours_goes_when_nothing_foreign_is_in_it() -> Result<()> 
 /// Objects whose owner outside of the Namespace exists belong to others; objects whose owner is gone are deleted
 /// with the Namespace.
 #[tokio::test]
-async fn a_namespace_stays_with_what_a_controller_outside_of_it_made() -> Result<()> {
+async fn a_namespace_with_objects_of_an_outside_controller_stays() -> Result<()> {
     let mut story = Story::begin("controlled").await?;
     let client = story.cluster.client.clone();
     let role = json!({
@@ -452,7 +451,7 @@ async fn search_ends_although_the_list_of_a_target_does_not() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_search_for_what_is_ours_leaves_out_a_group_that_went_down() -> Result<()> {
+async fn a_search_for_owned_objects_skips_unavailable_groups() -> Result<()> {
     let (target, cluster) = silent_target(&[silent_group("Stale")]).await?;
     assert!(sweep::owned(&cluster, &us(), UnlistablePolicy::LeaveOut).await?.objects.is_empty());
     let refused =

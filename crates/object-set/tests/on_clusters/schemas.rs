@@ -46,7 +46,7 @@ async fn look(story: &Story, group: &str) -> Result<(DynamicObject, Drift)> {
 }
 
 #[tokio::test]
-async fn what_was_applied_in_a_version_that_is_gone_goes_once_the_set_leaves_it_out() -> Result<()> {
+async fn fields_of_a_removed_version_are_removed_with_the_set() -> Result<()> {
     let mut story = Story::begin("gone-version").await?;
     let group = format!("{}.io", story.namespace);
     let earlier = thing(&group, "v1beta1", "t").replace("a: 1", "a: 1, b: 1");

@@ -84,7 +84,7 @@ async fn installed(story: &Story, former: &Former, name: &str) -> Result<ConfigM
 }
 
 #[tokio::test]
-async fn objects_of_every_system_become_as_the_set_says_and_keep_what_users_added() -> Result<()> {
+async fn objects_of_every_system_get_the_desired_state_and_keep_additions() -> Result<()> {
     let mut story = Story::begin("formers").await?;
     story.take_over = vec!["declarative.kyma-project.io/applier"];
     for (number, former) in formers().iter().enumerate() {
@@ -128,7 +128,7 @@ async fn objects_of_every_system_become_as_the_set_says_and_keep_what_users_adde
 }
 
 #[tokio::test]
-async fn an_object_that_somebody_keeps_writing_to_is_taken_over_in_one_run() -> Result<()> {
+async fn an_object_with_a_busy_writer_is_adopted_in_one_run() -> Result<()> {
     let mut story = Story::begin("busy").await?;
     installed(&story, &formers()[0], "a").await?;
     let written = Identity::new("", "ConfigMap", Some(&story.namespace), "a");
@@ -198,7 +198,7 @@ async fn settled(story: &Story, id: &Identity) -> Result<DynamicObject> {
 }
 
 #[tokio::test]
-async fn what_is_as_the_set_says_is_taken_over_without_a_change() -> Result<()> {
+async fn an_object_equal_to_the_set_is_adopted_without_a_change() -> Result<()> {
     let mut story = Story::begin("equal").await?;
     let object = workload("example.org/a:1", "x");
     let (id, _) = install_workload(&story, "helm", &object).await?;
@@ -215,7 +215,7 @@ async fn what_is_as_the_set_says_is_taken_over_without_a_change() -> Result<()> 
 }
 
 #[tokio::test]
-async fn what_differs_stays_as_it_is_until_the_set_changes() -> Result<()> {
+async fn different_content_stays_until_the_set_changes() -> Result<()> {
     let mut story = Story::begin("differs").await?;
     let mut theirs = workload("example.org/a:1", "x");
     theirs["spec"]["minReadySeconds"] = 7.into();
@@ -243,7 +243,7 @@ async fn what_differs_stays_as_it_is_until_the_set_changes() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_a_release_left_is_pruned_where_it_says_that_it_is_the_releases() -> Result<()> {
+async fn leftovers_are_pruned_only_if_they_belong_to_the_release() -> Result<()> {
     let mut story = Story::begin("left").await?;
     let helms = &formers()[0];
     for name in ["left", "other"] {

@@ -67,10 +67,7 @@ const CLASSES: [Class; 13] = [
     Class {
         name: "409 in a race: tried once more at once, then after 0.5 s, doubling to a minute",
         tests: &[
-            (
-                "crates/object-set/tests/on_clusters/refusals.rs",
-                "who_loses_a_race_looks_again_and_tries_once_more",
-            ),
+            ("crates/object-set/tests/on_clusters/refusals.rs", "a_conflict_causes_a_read_and_one_retry"),
             (BACKOFF, "what_may_pass_doubles_up_to_its_bound"),
             (
                 "crates/object-set/tests/on_clusters/adoption.rs",
@@ -82,7 +79,7 @@ const CLASSES: [Class; 13] = [
     Class {
         name: "403, the namespace is being deleted: its stream tells when it is over; 5 s to 10 min",
         tests: &[
-            (ERRORS, "answers_of_real_api_servers_are_told_apart"),
+            (ERRORS, "answers_of_real_api_servers_are_distinguished"),
             (BACKOFF, "every_refusal_by_a_target_is_tried_again_after_5_s_to_10_min"),
             (
                 "crates/helm-component/src/reconcile/endings.rs",
@@ -113,7 +110,7 @@ const CLASSES: [Class; 13] = [
     },
     Class {
         name: "404, the namespace is missing: its arrival wakes",
-        tests: &[(ERRORS, "a_missing_namespace_is_told_from_a_missing_object")],
+        tests: &[(ERRORS, "a_missing_namespace_differs_from_a_missing_object")],
         told: Some((DAILY, "a_missing_namespace_is_named_and_its_arrival_is_noticed")),
     },
     Class {
@@ -128,7 +125,7 @@ const CLASSES: [Class; 13] = [
     },
     Class {
         name: "500, a webhook does not answer: 0.5 s to a minute; workloads of the set come all the same",
-        tests: &[(ERRORS, "answers_of_real_api_servers_are_told_apart")],
+        tests: &[(ERRORS, "answers_of_real_api_servers_are_distinguished")],
         told: Some((HERE, "a_webhook_that_does_not_answer_keeps_its_own_workload_from_nothing")),
     },
     Class {

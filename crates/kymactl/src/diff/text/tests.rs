@@ -40,7 +40,7 @@ change ConfigMap n/a
 }
 
 #[test]
-fn of_a_secret_only_keys_are_told() {
+fn only_keys_of_a_secret_are_shown() {
     let secret = |data: Value| {
         json!({"kind": "Secret", "data": data, "stringData": {"s": "hush"}, "metadata": {
             "name": "a", "annotations": {LAST_APPLIED: "hush"}}})
@@ -62,7 +62,7 @@ fn of_a_secret_only_keys_are_told() {
 }
 
 #[test]
-fn everything_is_told_in_the_order_in_which_it_happens() {
+fn changes_are_listed_in_their_order() {
     let identity = |name: &str| Identity::new("", "ConfigMap", Some("n"), name);
     let moment =
         |event: &str| Moment { event: event.to_owned(), hooks: vec![format!("Job.batch n/{event}")] };

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_helm_takes_for_more_than_text_is_told_from_text() {
+    fn text_that_helm_parses_as_another_type_is_detected() {
         for text in
             ["", "hush", "007", "1.5", "3\n", "yes", "a{b}", "it's", "9223372036854775808", "0x10", "a b=c"]
         {

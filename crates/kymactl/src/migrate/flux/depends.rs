@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_converted_too_is_told() {
+    fn dependencies_without_component_are_reported() {
         let all = connected(&[
             (
                 "shop",
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_depend_on_is_taken_over_first() {
+    fn dependencies_are_migrated_first() {
         let all = connected(&[
             ("a", on(&["b", "c"])),
             ("b", on(&["c"])),

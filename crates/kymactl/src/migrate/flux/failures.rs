@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_flux_only_tries_again_is_not_rolled_back() {
+    fn a_failure_that_flux_only_retries_is_not_rolled_back() {
         let rolls_back = |upgrade: Value| rollback(&json!({"upgrade": upgrade})).is_some();
         let remediation = json!({"retries": 3});
         assert!(rolls_back(json!({"remediation": remediation})));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_upgrade_that_flux_would_uninstall_is_told() {
+    fn an_upgrade_failure_that_flux_uninstalls_is_reported() {
         let told = |upgrade: Value| uninstalls(&json!({"upgrade": upgrade})).map(|one| one.severity);
         let remediation = json!({"retries": 3, "strategy": "uninstall"});
         assert_eq!(told(json!({"remediation": remediation})), Some(Severity::NotConverted));

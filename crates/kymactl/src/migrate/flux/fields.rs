@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_carried_over_is_told_with_its_place() {
+    fn unconverted_fields_are_reported_with_their_path() {
         let spec = json!({
             "interval": "5m",
             "test": {"enable": true},
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_table_does_not_know_is_told_wherever_it_is() {
+    fn unknown_fields_are_reported_at_any_depth() {
         let spec = json!({
             "future": {"a": 1},
             "chart": {"spec": {"chart": "a", "other": "b"}},
@@ -369,7 +369,7 @@ mod tests {
 
     /// Compares the tables with the documentation line by line.
     #[test]
-    fn the_page_shows_what_becomes_of_each_field() {
+    fn the_documentation_shows_the_conversion_of_each_field() {
         let page = include_str!("../../../../../docs/operator/migrating-from-flux.md");
         for (title, table) in [
             ("HelmRelease", RELEASE),

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_installed_is_the_latest_of_the_history() {
+    fn the_installed_chart_is_the_latest_of_the_history() {
         let release = json!({"status": {"lastAttemptedRevision": "9.9.9", "history": [
             {"version": 2, "chartVersion": "1.0.1"}, {"version": 11, "chartVersion": "1.2.0", "ociDigest": "sha256:ab"},
         ]}});

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_flux_does_not_put_right_is_told() {
+    fn objects_without_drift_correction_in_flux_are_reported() {
         let exempts = json!({"helm.toolkit.fluxcd.io/driftDetection": "disabled"});
         let operation =
             r"[{op: add, path: /metadata/labels/helm.toolkit.fluxcd.io~1driftDetection, value: disabled}]";
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_that_has_no_equal_is_told_and_its_patch_left_out() {
+    fn a_patch_with_an_unconvertible_selector_is_reported() {
         let spec = json!({"postRenderers": [{"kustomize": {"patches": [
             {"patch": "a", "target": {"kind": "Deployment", "labelSelector": "a=b"}},
             {"patch": "b", "target": {"name": "web-.*"}, "options": {"allowNameChange": true}},

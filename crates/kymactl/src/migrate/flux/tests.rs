@@ -29,7 +29,7 @@ fn told(all: &mut [Conversion]) -> String {
 }
 
 #[test]
-fn a_release_becomes_a_component_and_what_does_not_fit_is_told() {
+fn a_release_becomes_a_component_with_findings() {
     insta::assert_snapshot!(told(&mut converted("full.yaml", "kcp-system")));
 }
 
@@ -39,7 +39,7 @@ fn sources_of_each_kind_become_charts_or_are_refused() {
 }
 
 #[test]
-fn what_is_printed_is_read_as_the_same_component() {
+fn printed_yaml_parses_as_the_same_component() {
     for component in converted("sources.yaml", "apps").into_iter().filter_map(|one| one.component) {
         let printed: HelmComponent = serde_saphyr::from_str(&report::yaml(&component).unwrap()).unwrap();
         assert_eq!((printed.spec, printed.metadata), (component.spec, component.metadata));
@@ -141,7 +141,7 @@ fn an_upgrade_that_flux_would_roll_back_after_five_minutes_is_rolled_back_here()
 }
 
 #[test]
-fn crds_are_made_and_replaced_as_flux_does_with_upgrades_and_where_that_is_not_all_it_is_told() {
+fn crd_policies_follow_upgrades_of_flux_with_findings() {
     let (none, skip, create, replace) = (None, Some("Skip"), Some("Create"), Some("CreateReplace"));
     let [install, upgrade] = ["spec.install.crds", "spec.upgrade.crds"].map(Some);
     let rows = [
@@ -178,7 +178,7 @@ fn crds_are_made_and_replaced_as_flux_does_with_upgrades_and_where_that_is_not_a
 }
 
 #[test]
-fn what_helm_component_would_refuse_later_suspends_the_component() {
+fn fields_that_helm_component_refuses_suspend_the_component() {
     let ignored = json!({"driftDetection": {"ignore": [{"paths": [""]}]}});
     let patch =
         json!({"postRenderers": [{"kustomize": {"patches": [{"patch": "[{op: remove, path: /a}]"}]}}]});
@@ -218,7 +218,7 @@ fn chart_of(kind: Kind, source: &Value, spec: &Value) -> (ChartSource, Vec<(Stri
 }
 
 #[test]
-fn a_release_that_flux_itself_applies_is_told_until_it_is_suspended() {
+fn a_release_that_flux_applies_is_reported_until_suspended() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/no-namespace.yaml");
     let (mut releases, facts) = read::files(&[path], "apps").unwrap();
     let release = &mut releases[0];
@@ -272,7 +272,7 @@ fn of_a_digest_a_range_and_a_tag_the_first_counts_as_in_flux() {
 }
 
 #[test]
-fn what_a_suspended_source_does_not_follow_is_not_followed() {
+fn a_version_of_a_suspended_source_is_not_followed() {
     let source = json!({"url": "oci://registry.example.org/a", "ref": {"semver": ">=1"}, "suspend": true});
     let spec = json!({"chartRef": {"kind": "OCIRepository", "name": "s"}});
     let (chart, told) = chart_of(Kind::OciRepository, &source, &spec);

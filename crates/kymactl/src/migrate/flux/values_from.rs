@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_optional_copy_is_not_left_out_unseen() {
+    fn a_missing_optional_copy_suspends() {
         let (yaml, other, none) =
             (json!({"values.yaml": "a: 1"}), json!({"values.yaml": "a: 2"}), Value::Null);
         let (required, optional) = (json!({}), json!({"optional": true}));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_flux_does_not_take_for_a_string_suspends() {
+    fn a_value_that_flux_parses_as_no_string_suspends() {
         let at = json!({"valuesKey": "v", "targetPath": "a.b"});
         let of = |entry: &Value, data: Value| weights(entry, "apps", &known(&[("apps", data)]));
         assert_eq!(of(&at, json!({"v": "hush"})), []);

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_suspends() {
+    fn a_verification_without_equivalent_suspends() {
         for verify in
             [json!({"provider": "notation", "secretRef": {"name": "a"}}), json!({"provider": "cosign"})]
         {

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_suspended_a_release_is_known_to_a_second_run() {
+    fn an_annotation_shows_who_suspended_a_release() {
         let mut release = release();
         release["metadata"]["resourceVersion"] = json!("7");
         let patch = suspending(&release, "apps/shop").unwrap();

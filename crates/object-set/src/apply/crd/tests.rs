@@ -50,7 +50,7 @@ fn sent(decision: CrdDecision) -> (Object, Vec<String>) {
 }
 
 #[test]
-fn a_crd_of_nobody_else_is_sent_as_it_is() {
+fn a_crd_without_other_owners_is_sent_unchanged() {
     for holder in ["us", "dead"] {
         let decision = decision(ours("2.0.0", &["v1"]), &live(holder, "1.0.0"), &["v1", "v1beta1"]);
         let (object, versions) = sent(decision);
@@ -115,7 +115,7 @@ fn versions_in_which_objects_are_stored_stay() {
 }
 
 #[test]
-fn versions_that_others_may_use_are_served_as_before_and_ones_with_objects_are_not_lost_unsaid() {
+fn versions_of_other_owners_stay_served_and_lost_ones_are_reported() {
     let unserved = || {
         let mut ours = ours("2.0.0", &["v1", "v1beta1"]);
         ours.body_mut()["spec"]["versions"][0]["served"] = true.into();
@@ -136,7 +136,7 @@ fn versions_that_others_may_use_are_served_as_before_and_ones_with_objects_are_n
 }
 
 #[test]
-fn a_crd_that_another_operator_holds_is_not_of_nobody_and_shared_in_its_name() {
+fn a_crd_of_another_operator_is_shared_in_its_name() {
     let mut theirs = live("dead", "2.0.0");
     for entry in theirs.managed_fields.iter_mut().flatten() {
         entry.manager = Some("greeting".to_owned());

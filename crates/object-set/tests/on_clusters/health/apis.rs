@@ -9,7 +9,7 @@ use testbed::until;
 use super::{Bare, EVENT_TIMEOUT, assess, conditions, row};
 
 #[tokio::test]
-async fn what_the_api_is_made_of_says_when_it_serves() -> Result<()> {
+async fn crds_and_api_services_report_when_they_are_served() -> Result<()> {
     let bare = Bare::start().await?;
     let services: Api<DynamicObject> =
         bare.api(&json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService"})).await?;

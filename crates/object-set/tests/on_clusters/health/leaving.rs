@@ -27,7 +27,7 @@ async fn a_namespace_on_its_way_out_says_what_is_left_in_it() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_a_finalizer_holds_is_on_its_way_out_whatever_else_it_says() -> Result<()> {
+async fn an_object_that_waits_for_a_finalizer_is_terminating() -> Result<()> {
     let bare = Bare::start().await?;
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap"});
     let late = json!({"observedGeneration": 1, "conditions": conditions(&[("Progressing", "False", "ProgressDeadlineExceeded")])});

@@ -74,7 +74,7 @@ async fn storage_and_services_are_as_their_status_says() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_has_no_status_is_healthy_as_soon_as_it_is_there() -> Result<()> {
+async fn an_object_without_status_is_healthy_once_it_exists() -> Result<()> {
     Bare::start().await?.check_all(mere_data()).await
 }
 

@@ -73,7 +73,7 @@ async fn a_pod_that_no_node_takes_fails_after_a_while() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_job_that_goes_by_itself_is_told_apart() -> Result<()> {
+async fn only_a_job_with_a_ttl_counts_as_finished() -> Result<()> {
     let bare = Bare::start().await?;
     for (ttl, finished) in [(json!(5), true), (json!(null), false)] {
         let spec = json!({"ttlSecondsAfterFinished": ttl,

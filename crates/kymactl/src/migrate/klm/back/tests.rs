@@ -81,7 +81,7 @@ fn an_ordered_removal_is_taken_back() {
 }
 
 #[test]
-fn what_klm_could_not_go_on_with_is_not_given_back() {
+fn a_kyma_that_klm_could_not_continue_is_not_given_back() {
     type Change = fn(&mut Sample);
     let cases: [(Change, &str); 7] = [
         (
@@ -131,14 +131,14 @@ fn the_status_of_a_manifest_is_noted_as_it_was() {
 }
 
 #[test]
-fn what_was_never_handed_over_is_not_given_back() {
+fn a_kyma_that_was_never_handed_over_is_not_given_back() {
     let sample = Sample::installed();
     assert!(obstacles(&sample.facts()).is_empty());
     assert_eq!(next(&sample.facts()), RollbackStep::Done);
 }
 
 #[test]
-fn what_bears_the_mark_of_another_owner_is_left_there() {
+fn an_object_with_the_mark_of_another_owner_stays() {
     let mut sample = handed_over();
     sample.target[0].1["labels"] = json!({labels::OWNER: "somebody"});
     let facts = sample.facts();
@@ -149,7 +149,7 @@ fn what_bears_the_mark_of_another_owner_is_left_there() {
 }
 
 #[test]
-fn what_lost_its_labels_is_given_back_until_its_fields_are_klms_too() {
+fn objects_without_labels_are_returned_by_their_managers() {
     let share = format!("{COMPONENT_MANAGER}-us");
     let by =
         |manager: &str| json!([{"manager": manager, "operation": "Apply", "fieldsV1": {"f:metadata": {}}}]);

@@ -47,7 +47,7 @@ fn each_step_follows_from_what_the_one_before_left() {
 }
 
 #[test]
-fn what_is_in_the_way_is_named_and_nothing_is_begun() {
+fn obstacles_are_named_and_no_step_begins() {
     type Change = fn(&mut Sample);
     let cases: [(Change, &str); 12] = [
         (|sample| sample.klm = KlmState::Runs, "renews its Lease"),
@@ -93,7 +93,7 @@ fn what_is_in_the_way_is_named_and_nothing_is_begun() {
 }
 
 #[test]
-fn while_klm_runs_only_what_a_person_has_labelled_is_handed_over() {
+fn while_klm_runs_only_labelled_kymas_are_handed_over() {
     let mut sample = Sample::installed();
     sample.klm = KlmState::Runs;
     let labels = json!({labels::SKIP_RECONCILIATION: "true", labels::HAND_OVER: labels::HAND_OVER_PENDING});
@@ -134,7 +134,7 @@ fn a_component_is_what_its_manifest_says() {
 }
 
 #[test]
-fn the_inventory_holds_what_is_there_and_the_default_cr_is_klms_only_where_it_says_so() {
+fn the_inventory_lists_existing_objects_and_klms_default_cr() {
     let mut sample = Sample::installed();
     let record = |sample: &Sample| {
         let facts = sample.facts();
