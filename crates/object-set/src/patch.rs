@@ -174,7 +174,7 @@ impl Patches {
                 };
                 is_used = true;
                 let identity = object.identity();
-                *place = patch.change(object, &mut budget).map_err(|Fault { place, problem }| {
+                *place = patch.change(object, &mut budget).map_err(|LocatedProblem { place, problem }| {
                     PatchError::Object { patch: number, object: Box::new(identity), place, problem }
                 })?;
             }
@@ -235,7 +235,7 @@ impl Patch {
     }
 
     /// Returns the patched object; `None` if the patch removes it.
-    fn change(&self, object: Object, budget: &mut Budget) -> Result<Option<Object>, Fault> {
+    fn change(&self, object: Object, budget: &mut Budget) -> Result<Option<Object>, LocatedProblem> {
         let before = (object.gvk(), object.identity());
         let body = match &self.change {
             Change::Merge(patch) => {
@@ -260,33 +260,33 @@ impl Patch {
     }
 }
 
-/// A problem and its place in the object, such as `spec.template: `; empty for the whole object.
-struct Fault {
+/// A problem and its path in the object, such as `spec.template: `; empty for the whole object.
+struct LocatedProblem {
     place: String,
     problem: Problem,
 }
 
-impl From<Problem> for Fault {
+impl From<Problem> for LocatedProblem {
     fn from(problem: Problem) -> Self {
         Self { place: String::new(), problem }
     }
 }
 
-impl From<strategic::Fault> for Fault {
-    fn from(fault: strategic::Fault) -> Self {
-        let (problem, path) = fault.told();
+impl From<strategic::MergeError> for LocatedProblem {
+    fn from(fault: strategic::MergeError) -> Self {
+        let (problem, path) = fault.into_parts();
         Self { place: if path.is_empty() { path } else { format!("{path}: ") }, problem }
     }
 }
 
-impl From<json::Fault> for Fault {
-    fn from(json::Fault { operation, path, problem }: json::Fault) -> Self {
+impl From<json::OperationError> for LocatedProblem {
+    fn from(json::OperationError { operation, path, problem }: json::OperationError) -> Self {
         Self { place: format!("operation {operation} at {path}: "), problem }
     }
 }
 
 /// Returns the body of the object after a merge of the patch; `None` if the patch removes the object.
-fn merge(object: &Object, patch: &Map<String, Value>) -> Result<Option<Value>, strategic::Fault> {
+fn merge(object: &Object, patch: &Map<String, Value>) -> Result<Option<Value>, strategic::MergeError> {
     let mut body = match strategic::directive(patch)? {
         Directive::Delete => return Ok(None),
         Directive::Replace => {

@@ -75,20 +75,20 @@ fn find(field: &Field, whole: &Value, set: &Value) -> Result<Option<Vec<String>>
     let mut path = Vec::new();
     for (depth, token) in field.tokens.iter().enumerate() {
         let (below, key) = match value {
-            Value::Object(map) => (map.get(token), Key::Is(format!("f:{token}"))),
+            Value::Object(map) => (map.get(token), Key::Unique(format!("f:{token}"))),
             Value::Array(items) => {
                 let item = token.parse().ok().and_then(|index: usize| items.get(index));
-                (item, item.map_or(Key::None, |item| key_of(item, place)))
+                (item, item.map_or(Key::Absent, |item| key_of(item, place)))
             }
             _ => return Ok(None),
         };
         let Some(below) = below else { return Ok(None) };
         // The parent is owned as a whole, so the field has no manager of its own.
-        let key = if depth > 0 && is_leaf(place) { Key::Unclear } else { key };
+        let key = if depth > 0 && is_leaf(place) { Key::Ambiguous } else { key };
         let key = match key {
-            Key::Is(key) => key,
-            Key::None => return Ok(None),
-            Key::Unclear => {
+            Key::Unique(key) => key,
+            Key::Absent => return Ok(None),
+            Key::Ambiguous => {
                 let whole = pointer(&field.tokens[..depth]);
                 return Err(PartOfWhole { rule: field.rule.clone(), field: field.to_string(), whole });
             }
@@ -102,11 +102,11 @@ fn find(field: &Field, whole: &Value, set: &Value) -> Result<Option<Vec<String>>
 
 /// Key of a value in a set of fields.
 enum Key {
-    Is(String),
+    Unique(String),
     /// The set has no such key.
-    None,
+    Absent,
     /// One of several keys, or a part of a value that is owned as a whole.
-    Unclear,
+    Ambiguous,
 }
 
 /// Returns the key of a list item in a set of fields: by its keys, or by its value. An item may lack keys that have a
@@ -124,12 +124,12 @@ fn key_of(item: &Value, place: &Value) -> Key {
     };
     let names = || place.as_object().into_iter().flatten().map(|(key, _)| key);
     if let Some(key) = names().find(|key| is_it(key)) {
-        return Key::Is(key.clone());
+        return Key::Unique(key.clone());
     }
     let mut fitting = names().filter(|key| may_be_it(key));
     match (fitting.next(), fitting.next()) {
-        (None, _) => Key::None,
-        (Some(key), None) => Key::Is(key.clone()),
-        (Some(_), Some(_)) => Key::Unclear,
+        (None, _) => Key::Absent,
+        (Some(key), None) => Key::Unique(key.clone()),
+        (Some(_), Some(_)) => Key::Ambiguous,
     }
 }

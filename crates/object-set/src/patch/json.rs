@@ -8,7 +8,7 @@ use crate::yaml::{Budget, MAX_YAML_DEPTH};
 
 /// The failed operation, from 0, and the reason.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct OperationError {
     pub(super) operation: usize,
     pub(super) path: String,
     pub(super) problem: Problem,
@@ -19,9 +19,10 @@ pub(super) fn apply(
     body: &mut Value,
     operations: &[PatchOperation],
     budget: &mut Budget,
-) -> Result<(), Fault> {
+) -> Result<(), OperationError> {
     for (number, operation) in operations.iter().enumerate() {
-        let fault = |problem| Fault { operation: number, path: operation.path().to_string(), problem };
+        let fault =
+            |problem| OperationError { operation: number, path: operation.path().to_string(), problem };
         if let Some(added) = added(body, operation) {
             if operation.path().count() + depth(added) > MAX_YAML_DEPTH {
                 return Err(fault(Problem::TooDeep));

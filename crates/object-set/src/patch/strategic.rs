@@ -25,12 +25,12 @@ pub(super) enum Directive {
 
 /// A problem and its path in the patch, innermost field first.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct MergeError {
     path: Vec<String>,
     problem: Problem,
 }
 
-impl Fault {
+impl MergeError {
     fn new(problem: Problem) -> Self {
         Self { path: Vec::new(), problem }
     }
@@ -41,19 +41,19 @@ impl Fault {
     }
 
     /// Returns the problem and its path, such as `spec.template.spec.containers`.
-    pub(super) fn told(self) -> (Problem, String) {
+    pub(super) fn into_parts(self) -> (Problem, String) {
         let path: Vec<String> = self.path.into_iter().rev().collect();
         (self.problem, path.join("."))
     }
 }
 
 /// Returns the directive of a map.
-pub(super) fn directive(patch: &Map<String, Value>) -> Result<Directive, Fault> {
+pub(super) fn directive(patch: &Map<String, Value>) -> Result<Directive, MergeError> {
     match patch.get(PATCH_DIRECTIVE).map(Value::as_str) {
         None | Some(Some("merge")) => Ok(Directive::Merge),
         Some(Some("replace")) => Ok(Directive::Replace),
         Some(Some("delete")) => Ok(Directive::Delete),
-        Some(_) => Err(Fault::new(Problem::Directive)),
+        Some(_) => Err(MergeError::new(Problem::Directive)),
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) fn merge(
     original: &mut Map<String, Value>,
     patch: &Map<String, Value>,
     shape: &Shape,
-) -> Result<(), Fault> {
+) -> Result<(), MergeError> {
     match directive(patch)? {
         Directive::Merge => {}
         Directive::Replace => {
@@ -98,7 +98,7 @@ fn field(
     name: &str,
     value: &Value,
     how: Option<Field>,
-) -> Result<(), Fault> {
+) -> Result<(), MergeError> {
     match (original.get_mut(name), value, how) {
         (_, Value::Null, _) => {
             original.remove(name);
@@ -124,12 +124,12 @@ fn field(
 }
 
 /// Merges the items of a list of maps with those that have the same value of a field.
-fn keyed(held: &mut Vec<Value>, items: &[Value], by: &'static str, shape: &Shape) -> Result<(), Fault> {
+fn keyed(held: &mut Vec<Value>, items: &[Value], by: &'static str, shape: &Shape) -> Result<(), MergeError> {
     let mut rest: Vec<(&Value, &Map<String, Value>)> = Vec::new();
     let mut deleted: HashSet<&Value> = HashSet::new();
     let mut is_replaced = false;
     for item in items {
-        let map = item.as_object().ok_or_else(|| Fault::new(Problem::ItemNotAMap))?;
+        let map = item.as_object().ok_or_else(|| MergeError::new(Problem::ItemNotAMap))?;
         match directive(map)? {
             // In an item, `replace` applies to the whole list.
             Directive::Replace => is_replaced = true,
@@ -164,7 +164,7 @@ fn keyed(held: &mut Vec<Value>, items: &[Value], by: &'static str, shape: &Shape
     arrange(held, Some(by), &wished, &before)
 }
 
-fn scalars(held: &mut Vec<Value>, items: &[Value]) -> Result<(), Fault> {
+fn scalars(held: &mut Vec<Value>, items: &[Value]) -> Result<(), MergeError> {
     let before = held.clone();
     let mut seen = HashSet::new();
     held.extend(items.iter().cloned());
@@ -184,7 +184,7 @@ fn orders<'a>(
     original: &Map<String, Value>,
     patch: &'a Map<String, Value>,
     shape: &Shape,
-) -> Result<Vec<Order<'a>>, Fault> {
+) -> Result<Vec<Order<'a>>, MergeError> {
     let mut found = Vec::new();
     for (name, wished) in prefixed(patch, ELEMENT_ORDER_PREFIX) {
         let by = match shape.field(name) {
@@ -211,7 +211,7 @@ fn arrange(
     by: Option<&'static str>,
     wished: &[Value],
     before: &[Value],
-) -> Result<(), Fault> {
+) -> Result<(), MergeError> {
     let wished = places(wished);
     let before = places(before);
     let (mut named, mut others) = (Vec::new(), Vec::new());
@@ -246,24 +246,24 @@ fn places(keys: &[Value]) -> HashMap<&Value, usize> {
     places
 }
 
-fn keys(items: &[Value], by: Option<&'static str>) -> Result<Vec<Value>, Fault> {
+fn keys(items: &[Value], by: Option<&'static str>) -> Result<Vec<Value>, MergeError> {
     items.iter().map(|item| key(item, by).cloned()).collect()
 }
 
 /// Returns the key of an item: one of its fields, or the item itself.
-fn key<'a>(item: &'a Value, by: Option<&'static str>) -> Result<&'a Value, Fault> {
+fn key<'a>(item: &'a Value, by: Option<&'static str>) -> Result<&'a Value, MergeError> {
     match by {
         None => Ok(item),
-        Some(by) => item.get(by).ok_or_else(|| Fault::new(Problem::MergeKey(by))),
+        Some(by) => item.get(by).ok_or_else(|| MergeError::new(Problem::MergeKey(by))),
     }
 }
 
-fn retain_keys(original: &mut Map<String, Value>, patch: &Map<String, Value>) -> Result<(), Fault> {
+fn retain_keys(original: &mut Map<String, Value>, patch: &Map<String, Value>) -> Result<(), MergeError> {
     let Some(retained) = patch.get(RETAIN_KEYS_DIRECTIVE) else { return Ok(()) };
     let retained: HashSet<&str> = list(retained)?.iter().filter_map(Value::as_str).collect();
     let is_set = |name: &str, value: &Value| !value.is_null() && !is_directive(name);
     if patch.iter().any(|(name, value)| is_set(name, value) && !retained.contains(name.as_str())) {
-        return Err(Fault::new(Problem::RetainKeys));
+        return Err(MergeError::new(Problem::RetainKeys));
     }
     original.retain(|name, _| retained.contains(name.as_str()));
     Ok(())
@@ -271,7 +271,7 @@ fn retain_keys(original: &mut Map<String, Value>, patch: &Map<String, Value>) ->
 
 /// Returns a value of a patch for a field that does not exist yet: without directives and nulls, which request
 /// removals. `None` if nothing is left.
-fn cleaned(value: &Value) -> Result<Option<Value>, Fault> {
+fn cleaned(value: &Value) -> Result<Option<Value>, MergeError> {
     match value {
         Value::Null => Ok(None),
         Value::Object(map) if directive(map)? == Directive::Delete => Ok(None),
@@ -288,7 +288,7 @@ fn cleaned(value: &Value) -> Result<Option<Value>, Fault> {
 }
 
 /// Returns the fields of a map without directives, cleaned.
-pub(super) fn plain(map: &Map<String, Value>) -> Result<Map<String, Value>, Fault> {
+pub(super) fn plain(map: &Map<String, Value>) -> Result<Map<String, Value>, MergeError> {
     let mut kept = Map::new();
     for (name, value) in map.iter().filter(|(name, _)| !is_directive(name)) {
         if let Some(value) = cleaned(value).map_err(|fault| fault.within(name))? {
@@ -312,6 +312,6 @@ fn prefixed<'a>(
     patch.iter().filter_map(move |(name, value)| Some((name.strip_prefix(prefix)?, value)))
 }
 
-fn list(value: &Value) -> Result<&Vec<Value>, Fault> {
-    value.as_array().ok_or_else(|| Fault::new(Problem::NotAList))
+fn list(value: &Value) -> Result<&Vec<Value>, MergeError> {
+    value.as_array().ok_or_else(|| MergeError::new(Problem::NotAList))
 }
