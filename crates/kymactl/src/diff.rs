@@ -49,7 +49,7 @@ impl Diff {
 
     async fn changes(self) -> Result<bool, Error> {
         let runtime = self.reader.runtime().await?;
-        let component = self.wished(&runtime).await?;
+        let component = self.desired(&runtime).await?;
         if component.metadata.deletion_timestamp.is_some() {
             let name = component.metadata.name.unwrap_or_default();
             return Err(Error::input(name, "it is being deleted, so nothing is applied for it any more"));
@@ -71,31 +71,31 @@ impl Diff {
     }
 
     /// Returns the desired component: from the hub, or from the file merged over the one on the hub.
-    async fn wished(&self, runtime: &Runtime) -> Result<HelmComponent, Error> {
+    async fn desired(&self, runtime: &Runtime) -> Result<HelmComponent, Error> {
         let Some(path) = &self.file else {
             return self.reader.component(runtime, self.component.as_deref().unwrap_or_default()).await;
         };
-        let mut wished: HelmComponent = serde_saphyr::from_str(&read_text(path)?)
+        let mut desired: HelmComponent = serde_saphyr::from_str(&read_text(path)?)
             .map_err(|error| Error::input(path.display().to_string(), error.to_string()))?;
         let namespace = self.reader.namespace();
-        let named = wished.metadata.namespace.get_or_insert_with(|| namespace.to_owned());
+        let named = desired.metadata.namespace.get_or_insert_with(|| namespace.to_owned());
         if named != namespace {
             let problem = format!("it is in namespace {named}; repeat with --namespace={named}");
             return Err(Error::input(path.display().to_string(), problem));
         }
-        let name = wished.metadata.name.clone().unwrap_or_default();
+        let name = desired.metadata.name.clone().unwrap_or_default();
         let live = self.reader.find(runtime, &name).await?;
-        Ok(live.map_or(wished.clone(), |live| over(live, wished)))
+        Ok(live.map_or(desired.clone(), |live| over(live, desired)))
     }
 }
 
 /// Returns the result of applying the desired component over the live one.
-fn over(mut live: HelmComponent, wished: HelmComponent) -> HelmComponent {
-    if live.spec != wished.spec {
+fn over(mut live: HelmComponent, desired: HelmComponent) -> HelmComponent {
+    if live.spec != desired.spec {
         live.metadata.generation = live.metadata.generation.map(|generation| generation + 1);
-        live.spec = wished.spec;
+        live.spec = desired.spec;
     }
-    let HelmComponent { metadata, .. } = wished;
+    let HelmComponent { metadata, .. } = desired;
     live.metadata.labels.get_or_insert_default().extend(metadata.labels.unwrap_or_default());
     live.metadata.annotations.get_or_insert_default().extend(metadata.annotations.unwrap_or_default());
     live
@@ -136,14 +136,14 @@ mod tests {
             let metadata = json!({"name": "a", "uid": "u", "generation": 3, "annotations": {"kept": "yes"}});
             component(json!({"source": {}, "hooks": "Skip"}), metadata)
         };
-        let wished = |spec| component(spec, json!({"name": "a", "annotations": {"new": "yes"}}));
-        let changed = over(live(), wished(json!({"source": {}})));
+        let desired = |spec| component(spec, json!({"name": "a", "annotations": {"new": "yes"}}));
+        let changed = over(live(), desired(json!({"source": {}})));
         assert_eq!(changed.metadata.generation, Some(4));
         assert_eq!(changed.metadata.uid.as_deref(), Some("u"));
         assert_eq!(changed.spec, component(json!({"source": {}}), json!({})).spec);
         let annotations: Vec<String> = changed.metadata.annotations.unwrap().into_keys().collect();
         assert_eq!(annotations, ["kept", "new"]);
-        let same = over(live(), wished(json!({"source": {}, "hooks": "Skip"})));
+        let same = over(live(), desired(json!({"source": {}, "hooks": "Skip"})));
         assert_eq!(same.metadata.generation, Some(3));
     }
 }

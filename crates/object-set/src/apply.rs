@@ -211,12 +211,12 @@ pub async fn apply(
 /// Returns the kinds that the target serves. Repeats discovery once if the set needs a kind that neither the target
 /// nor the set's CRDs define.
 async fn kinds_for(cluster: &Cluster, set: &ObjectSet) -> Result<Arc<Kinds>, CallError> {
-    let seen = cluster.discovery.kinds(&cluster.client).await?;
-    let with_own = seen.with_crds(set.crds());
+    let kinds = cluster.discovery.kinds(&cluster.client).await?;
+    let with_own = kinds.with_crds(set.crds());
     if set.objects().iter().all(|object| with_own.get(&object.gvk()).is_some()) {
         return Ok(with_own);
     }
-    let fresh = cluster.discovery.newer_than(&seen, &cluster.client).await?;
+    let fresh = cluster.discovery.newer_than(&kinds, &cluster.client).await?;
     Ok(fresh.with_crds(set.crds()))
 }
 

@@ -303,22 +303,23 @@ impl Discovery {
     /// # Errors
     /// As for [`Discovery::kinds`].
     pub async fn covering(&self, client: &Client, kinds: &BTreeSet<Gvk>) -> Result<Arc<Kinds>, CallError> {
-        let seen = self.kinds(client).await?;
-        if kinds.iter().all(|kind| seen.any(kind).is_some()) {
-            return Ok(seen);
+        let known = self.kinds(client).await?;
+        if kinds.iter().all(|kind| known.any(kind).is_some()) {
+            return Ok(known);
         }
-        self.newer_than(&seen, client).await
+        self.newer_than(&known, client).await
     }
 
-    /// Returns the same as [`Discovery::kinds`], but repeats discovery if `seen` and the cache come from the same one:
+    /// Returns the same as [`Discovery::kinds`], but repeats discovery if `known` and the cache come from the same one:
     /// concurrent callers that miss a kind in the same result share one refresh. Kinds that CRDs added to the cache
     /// since do not make it newer.
     ///
     /// # Errors
     /// As for [`Discovery::kinds`]; the cache then stays.
-    pub async fn newer_than(&self, seen: &Arc<Kinds>, client: &Client) -> Result<Arc<Kinds>, CallError> {
+    pub async fn newer_than(&self, known: &Arc<Kinds>, client: &Client) -> Result<Arc<Kinds>, CallError> {
         let mut cached = self.cached.lock().await;
-        if let Some(kinds) = cached.as_ref().filter(|kinds| !Arc::ptr_eq(&kinds.discovery, &seen.discovery)) {
+        if let Some(kinds) = cached.as_ref().filter(|kinds| !Arc::ptr_eq(&kinds.discovery, &known.discovery))
+        {
             return Ok(Arc::clone(kinds));
         }
         renew(&mut cached, client).await

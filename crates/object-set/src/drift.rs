@@ -225,7 +225,7 @@ mod tests {
         let recorded = Entry { uid: "u".into(), fingerprint: "f".into(), ..Default::default() };
         let finished = Entry { finished: true, ..recorded.clone() };
         assert_eq!(compare(&finished, None, "us"), Drift::Unchanged, "it went by itself");
-        let seen = |uid: &str, fingerprint: &str, deleting| ObservedObject {
+        let observed = |uid: &str, fingerprint: &str, deleting| ObservedObject {
             uid: uid.into(),
             fingerprint: fingerprint.into(),
             deleting,
@@ -233,10 +233,10 @@ mod tests {
         };
         let compare = |observed: Option<&ObservedObject>| compare(&recorded, observed, "us");
         assert_eq!(compare(None), Drift::Gone);
-        assert_eq!(compare(Some(&seen("v", "f", false))), Drift::Recreated);
-        assert_eq!(compare(Some(&seen("u", "f", true))), Drift::Deleting);
-        assert_eq!(compare(Some(&seen("u", "f", false))), Drift::Unchanged);
-        assert_eq!(compare(Some(&seen("u", "", false))), Drift::Changed);
+        assert_eq!(compare(Some(&observed("v", "f", false))), Drift::Recreated);
+        assert_eq!(compare(Some(&observed("u", "f", true))), Drift::Deleting);
+        assert_eq!(compare(Some(&observed("u", "f", false))), Drift::Unchanged);
+        assert_eq!(compare(Some(&observed("u", "", false))), Drift::Changed);
     }
 
     #[test]

@@ -216,7 +216,8 @@ impl Patch {
 
     fn selects(&self, object: &Object, kinds: &Kinds, default: &str) -> bool {
         let ObjectSelector { group, version, kind, namespace, name } = &self.selector;
-        let fits = |wished: &Option<String>, is: &str| wished.as_ref().is_none_or(|wished| wished == is);
+        let fits =
+            |selected: &Option<String>, is: &str| selected.as_ref().is_none_or(|selected| selected == is);
         if !fits(group, object.group())
             || !fits(version, object.version())
             || !fits(kind, object.kind())
@@ -229,8 +230,8 @@ impl Patch {
         match (namespace, place) {
             (None, Some(place)) => !self.is_named || place == default,
             (None, None) => true,
-            (Some(wished), None) if is_unknown => wished.is_empty() || wished == default,
-            (Some(wished), place) => *wished == place.unwrap_or_default(),
+            (Some(selected), None) if is_unknown => selected.is_empty() || selected == default,
+            (Some(selected), place) => *selected == place.unwrap_or_default(),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::object::Object;
 /// value.
 pub(crate) fn selects(selector: &ObjectSelector, object: &Object) -> bool {
     let ObjectSelector { group, version, kind, namespace, name } = selector;
-    let fits = |wished: &Option<String>, is: &str| wished.as_ref().is_none_or(|wished| wished == is);
+    let fits = |selected: &Option<String>, is: &str| selected.as_ref().is_none_or(|selected| selected == is);
     fits(group, object.group())
         && fits(version, object.version())
         && fits(kind, object.kind())

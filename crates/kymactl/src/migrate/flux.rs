@@ -82,8 +82,8 @@ impl Flux {
     fn is_meant(&self, release: &Value) -> bool {
         let name = facts::text(release, "/metadata/name").unwrap_or_default();
         let namespace = facts::text(release, "/metadata/namespace");
-        let fits = self.releases_in().is_none_or(|wished| namespace == Some(wished));
-        fits && (self.names.is_empty() || self.names.iter().any(|wished| wished == name))
+        let fits = self.releases_in().is_none_or(|requested| namespace == Some(requested));
+        fits && (self.names.is_empty() || self.names.iter().any(|requested| requested == name))
     }
 
     fn ensure_all_named(&self, releases: &[Value]) -> Result<(), Error> {

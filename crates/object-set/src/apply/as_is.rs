@@ -114,24 +114,24 @@ fn without_marks(metadata: &mut Map<String, Value>, tracked: bool) {
     }
 }
 
-/// Returns an object of only these fields, with the identity and owner label of `wished`. If Argo CD tracks it by a
-/// label that `wished` has too, the label has the value of `wished`.
-fn bare(wished: &Object, fields: &Value, tracked: bool) -> Option<Object> {
+/// Returns an object of only these fields, with the identity and owner label of `desired`. If Argo CD tracks it by a
+/// label that `desired` has too, the label has the value of `desired`.
+fn bare(desired: &Object, fields: &Value, tracked: bool) -> Option<Object> {
     let mut body = fields.as_object().cloned().unwrap_or_default();
     for field in ["apiVersion", "kind"] {
-        body.insert(field.to_owned(), wished.body().get(field)?.clone());
+        body.insert(field.to_owned(), desired.body().get(field)?.clone());
     }
     body.remove("status");
     let metadata = map_at(&mut body, "metadata");
     metadata.retain(|field, _| !API_SERVER_METADATA.contains(&field.as_str()));
     without_marks(metadata, tracked);
-    metadata.insert("name".to_owned(), wished.name().into());
-    if let Some(namespace) = wished.namespace() {
+    metadata.insert("name".to_owned(), desired.name().into());
+    if let Some(namespace) = desired.namespace() {
         metadata.insert("namespace".to_owned(), namespace.into());
     }
     let mut object = Object::from_value(Value::Object(body)).ok()?;
-    object.set_label(OWNER_LABEL, wished.label(OWNER_LABEL)?);
-    if let Some(instance) = wished.label(TRACKING_LABEL).filter(|_| tracked) {
+    object.set_label(OWNER_LABEL, desired.label(OWNER_LABEL)?);
+    if let Some(instance) = desired.label(TRACKING_LABEL).filter(|_| tracked) {
         object.set_label(TRACKING_LABEL, instance);
     }
     Some(object)
@@ -262,31 +262,32 @@ mod tests {
 
     #[test]
     fn an_unchanged_adoption_sends_own_fields_and_the_owner_label() {
-        let wished = json!({
+        let desired = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "c", "namespace": "n", "labels": {OWNER_LABEL: "us", "new": ""}},
             "data": {"a": "2"},
         });
-        let wished = Object::from_value(wished).unwrap();
+        let desired = Object::from_value(desired).unwrap();
         let fields = json!({"metadata": {"annotations": {"argocd.argoproj.io/tracking-id": "x"}, "managedFields": []}, "data": {"a": "1"}});
         let expected = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "c", "namespace": "n", "labels": {OWNER_LABEL: "us"}}, "data": {"a": "1"},
         });
-        assert_eq!(bare(&wished, &fields, false).unwrap().into_value(), expected);
-        assert_eq!(bare(&wished, &fields, true).unwrap().into_value(), expected);
+        assert_eq!(bare(&desired, &fields, false).unwrap().into_value(), expected);
+        assert_eq!(bare(&desired, &fields, true).unwrap().into_value(), expected);
     }
 
     #[test]
     fn the_tracking_label_of_argo_cd_gets_the_desired_value() {
-        let wished = json!({
+        let desired = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "c", "labels": {OWNER_LABEL: "us", TRACKING_LABEL: "ours"}},
         });
-        let wished = Object::from_value(wished).unwrap();
+        let desired = Object::from_value(desired).unwrap();
         let fields = json!({"metadata": {"labels": {TRACKING_LABEL: "theirs"}}});
-        let instance =
-            |tracked: bool| bare(&wished, &fields, tracked).unwrap().label(TRACKING_LABEL).map(str::to_owned);
+        let instance = |tracked: bool| {
+            bare(&desired, &fields, tracked).unwrap().label(TRACKING_LABEL).map(str::to_owned)
+        };
         assert_eq!(instance(true).as_deref(), Some("ours"));
         assert_eq!(instance(false).as_deref(), Some("theirs"), "it stays as it is");
     }

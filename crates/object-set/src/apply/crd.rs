@@ -86,10 +86,10 @@ impl Run<'_> {
             LiveState::NotOwned(metadata) if once.is_some() => {
                 return self.share_only(desired, mapping, &metadata, hash).await;
             }
-            LiveState::Unchanged(seen) => {
+            LiveState::Unchanged(observed) => {
                 // Without a fingerprint another owner wrote it; this owner writes it once the label names this owner.
                 let inherited = recorded.is_some_and(|entry| entry.fingerprint.is_empty())
-                    && seen.owner.as_deref() == Some(ownership.owner.as_str());
+                    && observed.owner.as_deref() == Some(ownership.owner.as_str());
                 if !inherited && recorded.is_some_and(|entry| entry.hash == hash) {
                     return Ok((Outcome::Unchanged, None));
                 }

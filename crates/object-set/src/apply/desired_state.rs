@@ -80,9 +80,9 @@ impl Run<'_> {
         state: &mut DesiredState<'_>,
         desired: &DesiredObject,
         mapping: &Mapping,
-        seen: Option<&ObservedObject>,
+        observed: Option<&ObservedObject>,
     ) -> Result<(), Refusal> {
-        let scaled = seen.is_some_and(|seen| seen.unscaled.is_some());
+        let scaled = observed.is_some_and(|observed| observed.unscaled.is_some());
         if state.fields.is_empty() && !state.has_replicas() && !scaled {
             return Ok(());
         }

@@ -10,28 +10,29 @@ use crate::object::Object;
 
 /// Returns the desired object with the live values of all fields that `manager` still owns, which no other manager
 /// changed. Other fields have their desired values.
-pub(super) fn values(wish: &Map<String, Value>, live: &Value, manager: &str) -> Map<String, Value> {
+pub(super) fn values(desired: &Map<String, Value>, live: &Value, manager: &str) -> Map<String, Value> {
     let metadata = live.get("metadata").cloned().unwrap_or_default();
     // Unreadable metadata counts as without owned fields.
     let metadata: ObjectMeta = serde_json::from_value(metadata).unwrap_or_default();
-    let mut kept = Value::Object(wish.clone());
+    let mut kept = Value::Object(desired.clone());
     if let Some(fields) = applied_entry(&metadata, manager).and_then(|entry| entry.fields_v1.as_ref()) {
         keep(&mut kept, live, &fields.0);
     }
     match kept {
         Value::Object(kept) => kept,
-        _ => wish.clone(),
+        _ => desired.clone(),
     }
 }
 
 /// Reduces the desired annotations to those that the live object has, with their live values: a change of annotations
 /// gives a Deployment a new generation, like a rollout. The next change applies the desired annotations.
-pub(super) fn annotations(wish: &mut Object, live: &ObjectMeta) {
-    let wished = wish.body_mut().get_mut("metadata").and_then(|metadata| metadata.get_mut("annotations"));
-    let Some(wished) = wished.and_then(Value::as_object_mut) else { return };
+pub(super) fn annotations(desired: &mut Object, live: &ObjectMeta) {
+    let annotations =
+        desired.body_mut().get_mut("metadata").and_then(|metadata| metadata.get_mut("annotations"));
+    let Some(annotations) = annotations.and_then(Value::as_object_mut) else { return };
     let held = live.annotations.clone().unwrap_or_default();
-    wished.retain(|name, _| held.contains_key(name));
-    for (name, value) in wished.iter_mut() {
+    annotations.retain(|name, _| held.contains_key(name));
+    for (name, value) in annotations.iter_mut() {
         if let Some(held) = held.get(name) {
             *value = held.as_str().into();
         }
@@ -39,22 +40,22 @@ pub(super) fn annotations(wish: &mut Object, live: &ObjectMeta) {
 }
 
 /// Walks the fields of a managedFields entry: `f:name` is a field, `k:{...}` an item of a list by its keys.
-fn keep(wish: &mut Value, live: &Value, fields: &Value) {
+fn keep(desired: &mut Value, live: &Value, fields: &Value) {
     let items = live.as_array().map_or(0, Vec::len);
     // Items of a longer list are not looked up, and get their desired values.
     let fields = fields.as_object().filter(|fields| fields.len().saturating_mul(items) <= MAX_COMPARISONS);
     for (key, inner) in fields.into_iter().flatten() {
         let place = match key.split_once(':') {
-            Some(("f", name)) => wish.get_mut(name).zip(live.get(name)),
-            Some(("k", keys)) => item_mut(wish, keys).zip(item(live, keys)),
+            Some(("f", name)) => desired.get_mut(name).zip(live.get(name)),
+            Some(("k", keys)) => item_mut(desired, keys).zip(item(live, keys)),
             // `.` is the field itself, `v:` an item of a set: its value is its name.
             _ => None,
         };
-        let Some((wish, live)) = place else { continue };
+        let Some((desired, live)) = place else { continue };
         if inner.as_object().is_none_or(Map::is_empty) {
-            wish.clone_from(live);
+            desired.clone_from(live);
         } else {
-            keep(wish, live, inner);
+            keep(desired, live, inner);
         }
     }
 }
@@ -88,8 +89,8 @@ mod tests {
         live
     }
 
-    fn kept(wish: &Value, live: &Value) -> Value {
-        Value::Object(values(wish.as_object().unwrap(), live, "us"))
+    fn kept(desired: &Value, live: &Value) -> Value {
+        Value::Object(values(desired.as_object().unwrap(), live, "us"))
     }
 
     #[test]
@@ -98,8 +99,8 @@ mod tests {
             &json!({"f:data": {".": {}, "f:password": {}, "f:gone": {}}}),
             &json!({"data": {"password": "old", "level": "edited", "theirs": "x"}}),
         );
-        let wish = json!({"data": {"password": "new", "level": "low", "added": "y"}});
-        assert_eq!(kept(&wish, &live), json!({"data": {"password": "old", "level": "low", "added": "y"}}));
+        let desired = json!({"data": {"password": "new", "level": "low", "added": "y"}});
+        assert_eq!(kept(&desired, &live), json!({"data": {"password": "old", "level": "low", "added": "y"}}));
     }
 
     #[test]
@@ -110,19 +111,19 @@ mod tests {
             &fields,
             &json!({"spec": {"containers": [{"name": "sidecar"}, {"name": "main", "image": "old", "tty": true}]}}),
         );
-        let wish = json!({"spec": {"containers": [{"name": "main", "image": "new", "tty": false}]}});
+        let desired = json!({"spec": {"containers": [{"name": "main", "image": "new", "tty": false}]}});
         assert_eq!(
-            kept(&wish, &live),
+            kept(&desired, &live),
             json!({"spec": {"containers": [{"name": "main", "image": "old", "tty": false}]}})
         );
     }
 
     #[test]
     fn annotations_stay_as_they_are_on_the_target() {
-        let wish = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {
+        let desired = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {
             "name": "d", "labels": {"new": ""}, "annotations": {"same": "a", "other": "ours", "new": ""},
         }});
-        let mut object = Object::from_value(wish).unwrap();
+        let mut object = Object::from_value(desired).unwrap();
         let live = json!({"annotations": {"same": "a", "other": "theirs", "only-there": ""}});
         annotations(&mut object, &serde_json::from_value(live).unwrap());
         let metadata = &object.body()["metadata"];
@@ -134,12 +135,12 @@ mod tests {
 
     #[test]
     fn without_readable_own_fields_the_desired_state_stays() {
-        let wish = json!({"data": {"password": "new"}});
+        let desired = json!({"data": {"password": "new"}});
         let nobodys = json!({"metadata": {"name": "a"}, "data": {"password": "old"}});
         let odd =
             live(&json!({"f:data": {"k:no json": {}, "f:password": "x"}, "odd": 1}), &json!({"data": 7}));
         for live in [nobodys, odd, json!(null)] {
-            assert_eq!(kept(&wish, &live), wish);
+            assert_eq!(kept(&desired, &live), desired);
         }
     }
 

@@ -39,8 +39,8 @@ impl Run<'_> {
             LiveState::Unchanged(_) if recorded.is_some_and(|entry| entry.hash == hash) => {
                 return Ok((Outcome::Unchanged, None));
             }
-            LiveState::Unchanged(seen) | LiveState::Changed(seen) => {
-                (seen.uid, recorded.is_some_and(|entry| entry.created), false)
+            LiveState::Unchanged(observed) | LiveState::Changed(observed) => {
+                (observed.uid, recorded.is_some_and(|entry| entry.created), false)
             }
             LiveState::NotOwned(found) => {
                 let created = found.annotations.as_ref().is_some_and(|all| all.contains_key(CREATED_BY));

@@ -101,9 +101,9 @@ impl Run<'_> {
             LiveState::Unchanged(_) if recorded.is_some_and(|entry| entry.hash == state.hash) => {
                 return Ok((Outcome::Unchanged, None));
             }
-            LiveState::Unchanged(seen) | LiveState::Changed(seen) => {
-                self.move_ignored_fields(&mut state, desired, mapping, Some(&seen)).await?;
-                (Some(seen.uid), recorded.is_some_and(|entry| entry.created))
+            LiveState::Unchanged(observed) | LiveState::Changed(observed) => {
+                self.move_ignored_fields(&mut state, desired, mapping, Some(&observed)).await?;
+                (Some(observed.uid), recorded.is_some_and(|entry| entry.created))
             }
             LiveState::Absent | LiveState::PresumedAbsent => (None, true),
             LiveState::NotOwned(metadata) => {
@@ -225,10 +225,10 @@ impl Run<'_> {
         // An object that was only recorded still carries the marks of its previous system.
         let recorded = self.recorded.get(identity).filter(|entry| entry.was_sent());
         let us = self.options.ownership.owner.as_str();
-        if let (Some(recorded), Some(seen)) = (recorded, self.observed.get(identity)) {
-            match drift::compare(recorded, Some(&seen), us) {
-                Drift::Unchanged => return Ok(LiveState::Unchanged(seen)),
-                Drift::Changed => return Ok(LiveState::Changed(seen)),
+        if let (Some(recorded), Some(observed)) = (recorded, self.observed.get(identity)) {
+            match drift::compare(recorded, Some(&observed), us) {
+                Drift::Unchanged => return Ok(LiveState::Unchanged(observed)),
+                Drift::Changed => return Ok(LiveState::Changed(observed)),
                 Drift::Deleting => return Ok(LiveState::Deleting),
                 Drift::Gone | Drift::Recreated | Drift::Taken => {}
             }
@@ -247,11 +247,11 @@ impl Run<'_> {
             return Ok(LiveState::Deleting);
         }
         let Some(recorded) = recorded else { return Ok(LiveState::NotOwned(Box::new(found.metadata))) };
-        let seen =
+        let observed =
             ObservedObject::from_metadata(&found.metadata, &self.options.ownership.manager, OWNER_LABEL);
-        Ok(match drift::compare(recorded, Some(&seen), us) {
-            Drift::Unchanged => LiveState::Unchanged(seen),
-            Drift::Changed => LiveState::Changed(seen),
+        Ok(match drift::compare(recorded, Some(&observed), us) {
+            Drift::Unchanged => LiveState::Unchanged(observed),
+            Drift::Changed => LiveState::Changed(observed),
             _ => LiveState::NotOwned(Box::new(found.metadata)),
         })
     }

@@ -75,11 +75,11 @@ impl Run<'_> {
     /// Returns the served kinds from a discovery after that version was removed.
     async fn kinds_without(&self, mapping: &Mapping, gone: &str) -> Result<Arc<Kinds>, CallError> {
         let Cluster { discovery, client, .. } = self.cluster;
-        let seen = discovery.kinds(client).await?;
-        if seen.get(&in_version(mapping, gone)).is_none() {
-            return Ok(seen);
+        let kinds = discovery.kinds(client).await?;
+        if kinds.get(&in_version(mapping, gone)).is_none() {
+            return Ok(kinds);
         }
-        discovery.newer_than(&seen, client).await
+        discovery.newer_than(&kinds, client).await
     }
 }
 

@@ -154,12 +154,12 @@ mod tests {
     #[test]
     fn the_label_by_which_argo_cd_finds_an_object_goes_unless_it_is_wanted() {
         let label = |value: &str| json!({TRACKING_LABEL: value});
-        let removed = |manager: &str, wish: &Value| {
+        let removed = |manager: &str, desired: &Value| {
             let fields = json!({"f:metadata": {"f:labels": {format!("f:{TRACKING_LABEL}"): {}}}});
             let found = metadata(json!({
                 "resourceVersion": "7", "labels": label("shop"), "managedFields": [entry(manager, "Apply", "", fields)],
             }));
-            let patch = patch(&found, "us", &[], &wanted(wish)).unwrap();
+            let patch = patch(&found, "us", &[], &wanted(desired)).unwrap();
             serde_json::to_value(&patch).unwrap().as_array().unwrap().iter().any(|operation| {
                 *operation == json!({"op": "remove", "path": "/metadata/labels/app.kubernetes.io~1instance"})
             })
