@@ -18,7 +18,7 @@ use crate::failures::told_once;
 use crate::hooks::{borrowed, config, job};
 use crate::rollback::deployment;
 use crate::take_over::{adoption, content, installed};
-use crate::world::{PATIENCE, World, apply_yaml, ready_of, world};
+use crate::world::{DEADLINE, World, apply_yaml, ready_of, world};
 use asked::{asked, assert_always_as, has_done};
 
 /// Time before the third retry, as retries follow after 5, 15 and 35 s.
@@ -76,7 +76,7 @@ async fn is_rolled_back(
     let source = push(world, "accounts", "1.2.0", &borrowed(&unready)).await?;
     world.apply("accounts", spec(&source)).await?;
     // The release fails only after 10 s, and a hook runs before the rollback.
-    world.ready_within(PATIENCE * 2, "accounts", "False", "RolledBack").await?;
+    world.ready_within(DEADLINE * 2, "accounts", "False", "RolledBack").await?;
     Ok(())
 }
 
@@ -84,7 +84,7 @@ async fn edit_is_put_right(world: &World) -> Result<()> {
     let main = Api::<ConfigMap>::namespaced(world.target.client()?, "accounts");
     let edit = json!({"data": {"level": "edited"}});
     main.patch("main", &PatchParams::default(), &Patch::Merge(edit)).await?;
-    until("the edit is put right", PATIENCE, || async {
+    until("the edit is put right", DEADLINE, || async {
         let found = main.get("main").await?.data.unwrap_or_default();
         Ok(found.get("level").is_some_and(|level| level == "low").then_some(()))
     })
@@ -140,7 +140,7 @@ async fn from_birth_to_removal_a_component_acts_as_its_account() -> Result<()> {
     world.ready("accounts", "True", "Ready").await?;
     let source = push(&world, "accounts", "1.1.0", &borrowed(&files(&more))).await?;
     world.apply("accounts", with(&source)).await?;
-    until("what is left over is pruned", PATIENCE, || async {
+    until("what is left over is pruned", DEADLINE, || async {
         Ok(world.on_target("v1", "ConfigMap", "accounts", "extra").await?.is_none().then_some(()))
     })
     .await?;

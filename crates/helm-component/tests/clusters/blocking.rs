@@ -5,7 +5,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use testbed::{rounds, until};
 
-use crate::world::{PATIENCE, World, api, apply_yaml, ready_of, world};
+use crate::world::{DEADLINE, World, api, apply_yaml, ready_of, world};
 
 /// Returns the manifest of a module with a namespaced kind, a cluster-scoped kind, and a workload that serves both.
 fn manifest(name: &str) -> String {
@@ -58,7 +58,7 @@ async fn delete(world: &World, group: &str, kind: &str, namespace: Option<&str>,
 async fn until_blocked_by(world: &World, name: &str, blockers: &[&str]) -> Result<()> {
     let components = world.components()?;
     let expected = format!("delete these first: {}", blockers.join(", "));
-    testbed::until_or_why(&format!("{name} waits for {blockers:?}"), PATIENCE, || async {
+    testbed::until_or_why(&format!("{name} waits for {blockers:?}"), DEADLINE, || async {
         let ready = ready_of(&components.get(name).await?);
         let (_, reason, message) = ready.unwrap_or_default();
         Ok(if reason == "DeletionBlocked" && message == expected { Ok(()) } else { Err(message) })
@@ -153,7 +153,7 @@ async fn e34_e38_a_users_object_of_the_cluster_blocks_and_then_the_default_one_b
     );
     delete(world, "manor", "House", None, "mine").await?;
     let components = world.components()?;
-    until("the default one is waited for", PATIENCE, || async {
+    until("the default one is waited for", DEADLINE, || async {
         let ready = ready_of(&components.get("manor").await?);
         Ok(ready.filter(|(_, _, message)| message == "waiting until these are gone: House default"))
     })
@@ -189,14 +189,14 @@ async fn upgraded_while_blocked() -> Result<()> {
     let more = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: more}\n";
     wish("1.1.0", format!("{}{more}", manifest_of("lodge", &["v1", "v2"]))).await?;
     let components = world.components()?;
-    until("the next version is there", PATIENCE, || async {
+    until("the next version is there", DEADLINE, || async {
         let status = components.get("lodge").await?.status.unwrap_or_default();
         Ok((status.version.as_deref() == Some("1.1.0")).then_some(()))
     })
     .await?;
     assert!(world.on_target("v1", "ConfigMap", "lodge", "more").await?.is_some());
     // The target serves a new version of a kind some time after its CRD has it.
-    until("users reach their objects in the new version of the kind", PATIENCE, || {
+    until("users reach their objects in the new version of the kind", DEADLINE, || {
         world.on_target("lodge.example.org/v2", "Room", "default", "mine")
     })
     .await?;

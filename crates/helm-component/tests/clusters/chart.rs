@@ -7,7 +7,7 @@ use kube::api::ListParams;
 use serde_json::{Value, json};
 use testbed::until;
 
-use crate::world::{HUB_NAMESPACE, PATIENCE, World, condition_of, world};
+use crate::world::{DEADLINE, HUB_NAMESPACE, World, condition_of, world};
 
 /// Packs and pushes a chart, and returns its source.
 pub(crate) async fn push(world: &World, name: &str, version: &str, files: &[(&str, &str)]) -> Result<Value> {
@@ -152,7 +152,7 @@ async fn of_a_variable_that_is_there_twice_the_last_counts_and_people_are_told_o
         let found = world.on_target("apps/v1", "Deployment", "doubled", "doubled").await?;
         let env = found.map(|found| found.data["spec"]["template"]["spec"]["containers"][0]["env"].clone());
         assert_eq!(env, Some(json!([{"name": "B", "value": "other"}, {"name": "A", "value": last}])));
-        let notes = until("the event is there", PATIENCE, || async {
+        let notes = until("the event is there", DEADLINE, || async {
             Ok(Some(warnings(world, "doubled").await?).filter(|notes| notes.len() >= told))
         })
         .await?;

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::chart::push;
 use crate::hooks::{USER, borrowed, config, level, wished};
-use crate::world::{HUB_NAMESPACE, PATIENCE, World, apply_yaml};
+use crate::world::{DEADLINE, HUB_NAMESPACE, World, apply_yaml};
 
 const NAME: &str = "cut";
 /// Maximum response time of a working webhook on a busy machine.
@@ -52,7 +52,7 @@ async fn hold_up_deployments(world: &World) -> Result<TcpListener> {
         }],
     });
     apply_yaml(&world.target.client()?, &webhook.to_string()).await?;
-    until("Deployments are held up", PATIENCE, || async { Ok(is_held_up(world).await?.then_some(())) })
+    until("Deployments are held up", DEADLINE, || async { Ok(is_held_up(world).await?.then_some(())) })
         .await?;
     Ok(silent)
 }
@@ -67,14 +67,14 @@ async fn is_held_up(world: &World) -> Result<bool> {
 async fn let_go(world: &World) -> Result<()> {
     let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(world.target.client()?);
     webhooks.delete(NAME, &DeleteParams::default()).await?;
-    until("Deployments are held up no more", PATIENCE, || async {
+    until("Deployments are held up no more", DEADLINE, || async {
         Ok((!is_held_up(world).await?).then_some(()))
     })
     .await
 }
 
 async fn until_level(world: &World, wanted: &str) -> Result<()> {
-    until(&format!("the setting is {wanted}"), PATIENCE, || async {
+    until(&format!("the setting is {wanted}"), DEADLINE, || async {
         Ok((level(world, NAME).await? == Some(json!(wanted))).then_some(()))
     })
     .await

@@ -6,7 +6,7 @@ use testbed::until;
 
 use crate::chart::push;
 use crate::failures::told_once;
-use crate::world::{PATIENCE, condition_of, ready_of, world};
+use crate::world::{DEADLINE, condition_of, ready_of, world};
 
 #[tokio::test]
 async fn i120_content_that_is_not_there_is_named_and_picked_up_when_the_spec_is_corrected() -> Result<()> {
@@ -79,7 +79,7 @@ spec: {ports: [{port: 80}]}
     assert_eq!(status, "False");
     assert!(message.contains("settlement/settler: namespace settlement does not exist"), "{message}");
     let components = world.components()?;
-    until("Healthy tells what it cannot speak of", PATIENCE, || async {
+    until("Healthy tells what it cannot speak of", DEADLINE, || async {
         let (status, _, message) =
             condition_of(&components.get("settler").await?, "Healthy").expect("Healthy");
         assert_eq!(status, "Unknown");

@@ -9,7 +9,7 @@ use testbed::until;
 
 use crate::chart::push;
 use crate::hooks::{borrowed, config};
-use crate::world::{PATIENCE, World, ready_of, world};
+use crate::world::{DEADLINE, World, ready_of, world};
 
 fn spec(source: &Value, namespace: &str, values: &Value) -> Value {
     json!({
@@ -32,7 +32,7 @@ async fn level(world: &World, namespace: &str, name: &str) -> Result<Value> {
 }
 
 async fn until_level(world: &World, namespace: &str, name: &str, wished: &str) -> Result<()> {
-    until(&format!("{name} at {wished}"), PATIENCE, || async {
+    until(&format!("{name} at {wished}"), DEADLINE, || async {
         Ok((level(world, namespace, name).await? == json!(wished)).then_some(()))
     })
     .await

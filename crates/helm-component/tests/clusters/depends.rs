@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 use crate::chart::push;
 use crate::failures::told_once;
-use crate::world::{HUB_NAMESPACE, PATIENCE, World, apply_yaml, condition_of, ready_of, world};
+use crate::world::{DEADLINE, HUB_NAMESPACE, World, apply_yaml, condition_of, ready_of, world};
 
 const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: link}\ndata: {version: one}\n";
 /// Length of the chain.
@@ -45,7 +45,7 @@ fn component(name: &str) -> Value {
 
 pub(crate) async fn says(world: &World, name: &str, type_: &str, reason: &str) -> Result<String> {
     let components = world.components()?;
-    until(&format!("{name}: {type_} says {reason}"), PATIENCE, || async {
+    until(&format!("{name}: {type_} says {reason}"), DEADLINE, || async {
         let told = condition_of(&components.get(name).await?, type_);
         Ok(told.filter(|(_, told, _)| told == reason).map(|(_, _, message)| message))
     })
@@ -132,7 +132,7 @@ async fn part(world: &World, watched: &ComponentWatch, source: &Value, prefix: &
         let asked = Instant::now();
         world.apply(&name, spec(&name, source, &json!([]))).await?;
         world.ready(&name, "True", "Ready").await?;
-        let ready = until("the watch saw it", PATIENCE, || async { Ok(watched.ready(&name)) }).await?;
+        let ready = until("the watch saw it", DEADLINE, || async { Ok(watched.ready(&name)) }).await?;
         parts.push(ready - asked);
     }
     parts.sort_unstable();
@@ -156,7 +156,7 @@ async fn a_chain_becomes_ready_in_the_time_of_its_parts_and_goes_in_reverse_orde
     let begin = Instant::now();
     world.apply(&names[0], spec(&names[0], &source, &json!([]))).await?;
     let last = &names[LINKS - 1];
-    let deadline = PATIENCE + part_before * u32::try_from(LINKS)?;
+    let deadline = DEADLINE + part_before * u32::try_from(LINKS)?;
     let end = until("all are Ready", deadline, || async { Ok(watched.ready(last)) }).await?;
     // Tests that began meanwhile slow the machine down.
     let part = part_before.max(part(world, &watched, &source, "solo-after").await?);
@@ -188,7 +188,7 @@ async fn a_chain_becomes_ready_in_the_time_of_its_parts_and_goes_in_reverse_orde
     for name in names.iter().rev() {
         world.gone(name).await?;
     }
-    let all = until("all went", PATIENCE, || async {
+    let all = until("all went", DEADLINE, || async {
         let gone = watched.gone("chain-");
         Ok((gone.len() == LINKS).then_some(gone))
     })
@@ -239,7 +239,7 @@ async fn a_dependency_that_is_lost_takes_nothing_away_and_an_upgrade_waits_for_i
     let maps = crate::world::api(&world.target.client()?, "v1", "ConfigMap", Some("pair-top")).await?.0;
     let edit = Patch::Merge(json!({"data": {"version": "mine"}}));
     maps.patch("link", &PatchParams::default(), &edit).await?;
-    until("drift is put right all the same", PATIENCE, || async {
+    until("drift is put right all the same", DEADLINE, || async {
         Ok((version(world, "pair-top").await?.as_deref() == Some("one")).then_some(()))
     })
     .await?;
@@ -273,7 +273,7 @@ async fn a_kind_is_followed_in_whichever_named_version_the_hub_serves() -> Resul
     world.apply("lever-typo", spec("lever-typo", &source, &on("v2"))).await?;
     says(world, "lever-typo", "Ready", "DependencyNotReady").await?;
     let components = world.components()?;
-    until("it is told as not served", PATIENCE, || async {
+    until("it is told as not served", DEADLINE, || async {
         let told = ready_of(&components.get("lever-typo").await?);
         Ok(told.filter(|(_, _, message)| message.contains("the hub does not serve it")))
     })
@@ -298,7 +298,7 @@ async fn a_component_that_is_let_go_waits_for_nobody() -> Result<()> {
     world.gone("loose-base").await?;
     assert_eq!(version(world, "loose-base").await?.as_deref(), Some("one"));
     let components = world.components()?;
-    until("what was let go is told as gone", PATIENCE, || async {
+    until("what was let go is told as gone", DEADLINE, || async {
         let told = condition_of(&components.get("loose-top").await?, "DependenciesReady");
         let gone = told.filter(|(_, _, message)| message == "HelmComponent loose-base does not exist");
         Ok(gone.filter(|(_, reason, _)| reason == "DependencyLost"))
@@ -333,7 +333,7 @@ async fn a_module_of_the_same_kyma_and_an_expression_are_waited_for() -> Result<
     world.apply("mesh", spec("mesh", &source, &json!([]))).await?;
     world.ready("mesh", "True", "Ready").await?;
     let components = world.components()?;
-    until("the expression lacks the label", PATIENCE, || async {
+    until("the expression lacks the label", DEADLINE, || async {
         let told = ready_of(&components.get("mesh-app").await?);
         Ok(told.filter(|(_, _, message)| message.contains("reads a field that the component lacks")))
     })
@@ -380,7 +380,7 @@ async fn a_kind_that_is_missing_comes_goes_and_comes_again() -> Result<()> {
     let missing = says(world, "shop", "DependenciesReady", "DependencyMissing").await?;
     assert!(missing.contains("VirtualService.shop.example.org"), "{missing}");
     let deployments: Api<Deployment> = Api::namespaced(target.clone(), "shop");
-    until("the Deployment is Available", PATIENCE, || async {
+    until("the Deployment is Available", DEADLINE, || async {
         let status = deployments.get_opt("shop").await?.and_then(|found| found.status);
         Ok(status.and_then(|status| status.available_replicas).filter(|available| *available > 0))
     })
@@ -389,7 +389,7 @@ async fn a_kind_that_is_missing_comes_goes_and_comes_again() -> Result<()> {
         apply_yaml(&target, CRD).await?;
         crd_is_served(&target, ROUTES).await?;
         let served = Instant::now();
-        until("the VirtualService is there", PATIENCE, || async {
+        until("the VirtualService is there", DEADLINE, || async {
             world.on_target("shop.example.org/v1", "VirtualService", "shop", "shop").await
         })
         .await?;
@@ -405,7 +405,7 @@ async fn a_kind_that_is_missing_comes_goes_and_comes_again() -> Result<()> {
         let lost = says(world, "shop", "DependenciesReady", "DependencyMissing").await?;
         assert!(lost.contains("VirtualService.shop.example.org"), "{lost}");
         // A CRD that is applied again while it is being deleted would still go.
-        until("the CRD is gone", PATIENCE, || async {
+        until("the CRD is gone", DEADLINE, || async {
             Ok(crds.get_opt(ROUTES).await?.is_none().then_some(()))
         })
         .await?;

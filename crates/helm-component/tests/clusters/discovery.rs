@@ -15,7 +15,7 @@ use kyma_api::CreatedResource;
 use serde_json::{Value, json};
 use testbed::{Answer, Body, Cluster, InterceptedRequest, Scripted, until};
 
-use crate::world::{HUB_NAMESPACE, PATIENCE, World, api, world};
+use crate::world::{DEADLINE, HUB_NAMESPACE, World, api, world};
 
 const GROUP: &str = "late.example.org";
 const NAME: &str = "late-discovery";
@@ -89,7 +89,7 @@ async fn a_default_resource_is_seen_before_discovery_shows_its_kind() -> Result<
     lags.store(false, Ordering::Relaxed);
     let (combs, _) = api(&world.target.client()?, "late.example.org/v1", "Comb", Some(NAME)).await?;
     combs.delete("default", &DeleteParams::default()).await?;
-    until("the deletion of the default resource is reported", PATIENCE, || async {
+    until("the deletion of the default resource is reported", DEADLINE, || async {
         Ok((resource_of(world).await?.absent == Some(true)).then_some(()))
     })
     .await?;

@@ -15,7 +15,7 @@ use crate::chart::push;
 use crate::failures::told_once;
 use crate::fields::{at_rest, writes};
 use crate::module::manifest;
-use crate::world::{PATIENCE, condition_of, world};
+use crate::world::{DEADLINE, condition_of, world};
 
 /// Deadline for the deletion of a Namespace with Pods. Its controller begins after 5 s, and reads again 16 s later
 /// whether the Pods are gone, possibly twice.
@@ -50,14 +50,14 @@ async fn edits_and_deletions_on_the_target_are_put_right() -> Result<()> {
     };
     let edit = json!({"data": {"level": "edited", "theirs": "stays"}});
     configs.patch("vase", &PatchParams::default(), &Patch::Merge(edit)).await?;
-    until("the edit is put right", PATIENCE, || async {
+    until("the edit is put right", DEADLINE, || async {
         Ok((level().await?.as_deref() == Some("low")).then_some(()))
     })
     .await?;
     let theirs = configs.get("vase").await?.data.and_then(|data| data.get("theirs").cloned());
     assert_eq!(theirs.as_deref(), Some("stays"), "fields of others are theirs");
     configs.delete("vase", &DeleteParams::default()).await?;
-    until("it is made again", PATIENCE, || async {
+    until("it is made again", DEADLINE, || async {
         Ok((level().await?.as_deref() == Some("low")).then_some(()))
     })
     .await?;
@@ -89,14 +89,14 @@ async fn left_alone_until_the_label_goes() -> Result<()> {
         let deployments: Api<Deployment> = Api::namespaced(world.target.client()?, name);
         deployments.delete(name, &DeleteParams::default()).await?;
     }
-    until("the other one is made again", PATIENCE, || async {
+    until("the other one is made again", DEADLINE, || async {
         let uid = deployment("brook").await?.and_then(|found| found.metadata.uid);
         Ok((uid.is_some() && uid != brook).then_some(()))
     })
     .await?;
     assert!(deployment("stone").await?.is_none(), "nobody makes this one again");
     label(None).await?;
-    until("now somebody does", PATIENCE, || async { Ok(deployment("stone").await?.map(drop)) }).await?;
+    until("now somebody does", DEADLINE, || async { Ok(deployment("stone").await?.map(drop)) }).await?;
     world.ready("stone", "True", "Ready").await?;
     for name in ["stone", "brook"] {
         world.delete(name, "Delete").await?;
@@ -116,7 +116,7 @@ async fn drift_is_only_reported_where_the_spec_says_so() -> Result<()> {
     let edit = json!({"data": {"level": "edited"}});
     configs.patch("bowl", &PatchParams::default(), &Patch::Merge(edit)).await?;
     let components = world.components()?;
-    until("the drift is reported", PATIENCE, || async {
+    until("the drift is reported", DEADLINE, || async {
         let component = components.get("bowl").await?;
         let applied = condition_of(&component, "Applied");
         Ok(applied.filter(|(_, _, message)| message.contains("ConfigMap bowl-system/bowl")))
@@ -149,7 +149,7 @@ async fn drift_is_neither_put_right_nor_reported_where_nobody_is_to_look() -> Re
     assert_eq!((&*status, &*message), ("True", ""));
 
     world.apply("saucer", spec("high")).await?;
-    until("both have the new value", PATIENCE, || async {
+    until("both have the new value", DEADLINE, || async {
         let mut levels = vec![];
         for name in ["edited", "deleted"] {
             let config = configs.get_opt(name).await?;

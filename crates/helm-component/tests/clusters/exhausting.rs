@@ -12,7 +12,7 @@ use kyma_sdk::Settings;
 use serde_json::json;
 use testbed::{crd_is_served, until};
 
-use crate::world::{ACCESS, HUB_NAMESPACE, PATIENCE, World, api, apply_yaml, notes, ready_of, world};
+use crate::world::{ACCESS, DEADLINE, HUB_NAMESPACE, World, api, apply_yaml, notes, ready_of, world};
 
 /// Number of components with exhausting expressions. Each has a kind of its own, so each has a watch of its own: more
 /// than the threads on which a process evaluates expressions.
@@ -111,7 +111,7 @@ async fn exhausting_expressions_leave_another_target_its_deadline() -> Result<()
     // A reconcile that is cancelled at its deadline would make the component Ready later.
     let deadline = Settings::for_command(HUB_NAMESPACE, "kyma-system").reconcile_deadline;
     until_ready_says(world, OTHER, "True", "", deadline).await?;
-    let says = all().map(|name| until_ready_says(world, name, "False", "would take too long", PATIENCE));
+    let says = all().map(|name| until_ready_says(world, name, "False", "would take too long", DEADLINE));
     try_join_all(says).await?;
     Ok(())
 }

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use testbed::{AuditEvent, AuditMark, until, until_quiet};
 
-use crate::world::{HUB_NAMESPACE, PATIENCE, World, apply_yaml, condition_of, ready_of, world};
+use crate::world::{DEADLINE, HUB_NAMESPACE, World, apply_yaml, condition_of, ready_of, world};
 
 /// Deadline for a retry without an event, which may come after a minute: that of the operator after a refusal, or that
 /// of Kubernetes after a failed deletion of a namespace.
@@ -30,7 +30,7 @@ const PASSES: usize = 5;
 pub(crate) async fn told_once(world: &World, component: &str, reason: &str) -> Result<()> {
     let events: Api<Event> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
     let what = format!("{component}: people are told of {reason}, and later that it is Ready");
-    let count = until(&what, PATIENCE, || async {
+    let count = until(&what, DEADLINE, || async {
         let all = events.list(&ListParams::default()).await?.items;
         let ((count, last), (_, ready)) = (told(&all, component, reason), told(&all, component, "Ready"));
         Ok((last.is_some() && ready > last).then_some(count))
@@ -59,7 +59,7 @@ async fn passes(world: &World, component: &str, reason: &str, times: usize) -> R
         let failed = lines(world, component, reason)?;
         let touch = json!({"metadata": {"annotations": {"example.org/touched": number.to_string()}}});
         world.components()?.patch(component, &PatchParams::default(), &Patch::Merge(touch)).await?;
-        until("there was a pass", PATIENCE, || async {
+        until("there was a pass", DEADLINE, || async {
             Ok((lines(world, component, reason)? > failed).then_some(()))
         })
         .await?;
@@ -95,7 +95,7 @@ where
 {
     let object: K = serde_json::from_value(object)?;
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    until(&format!("the target refuses it: {words}"), PATIENCE, || async {
+    until(&format!("the target refuses it: {words}"), DEADLINE, || async {
         match api.create(&dry_run, &object).await {
             Ok(_) => Ok(None),
             Err(kube::Error::Api(status)) if status.message.contains(words) => Ok(Some(())),
@@ -128,13 +128,13 @@ async fn a_namespace_that_is_being_deleted_costs_a_handful_of_requests_whatever_
     let namespaces: Api<Namespace> = Api::all(target);
     namespaces.delete(name, &DeleteParams::default()).await?;
     world.ready(name, "False", reason).await?;
-    until("the namespace is empty but for what holds it", PATIENCE, || async {
+    until("the namespace is empty but for what holds it", DEADLINE, || async {
         Ok((maps.list(&ListParams::default()).await?.items.len() == 1).then_some(()))
     })
     .await?;
     let wakes = 20;
     passes(world, name, reason, wakes).await?;
-    until_quiet(&[&world.target], Duration::from_secs(2), PATIENCE, |event| event.user_agent.contains(&uid))
+    until_quiet(&[&world.target], Duration::from_secs(2), DEADLINE, |event| event.user_agent.contains(&uid))
         .await?;
     let mut requests = asked(world, &uid, mark)?;
     // Discovery is repeated when other tests create kinds.
@@ -171,7 +171,7 @@ async fn a_quota_that_is_used_up_is_tried_again_until_it_has_room() -> Result<()
     let counts = |services: &'static str| {
         let quotas = quotas.clone();
         async move {
-            until("the quota counts", PATIENCE, || async {
+            until("the quota counts", DEADLINE, || async {
                 let status = quotas.get("few").await?.status.unwrap_or_default();
                 let hard = status.hard.unwrap_or_default();
                 Ok(hard.get("services").is_some_and(|hard| hard.0 == services).then_some(()))
@@ -289,7 +289,7 @@ async fn a_webhook_that_does_not_answer_keeps_its_own_workload_from_nothing() ->
     let (_, _, message) = ready_of(&component).context("Ready")?;
     assert!(message.contains("webhooked.example.org") && message.contains("settings"), "{message}");
     workloads.delete("guard", &DeleteParams::default()).await?;
-    until("the workload is back", PATIENCE, || async {
+    until("the workload is back", DEADLINE, || async {
         let found = workloads.get_opt("guard").await?;
         Ok(found.is_some_and(|found| found.uid() != before).then_some(()))
     })

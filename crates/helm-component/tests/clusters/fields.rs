@@ -13,7 +13,7 @@ use testbed::{AuditMark, until, until_quiet};
 
 use crate::chart::push;
 use crate::hooks::USER;
-use crate::world::{PATIENCE, World, apply_yaml, condition_of, ready_of, world};
+use crate::world::{DEADLINE, World, apply_yaml, condition_of, ready_of, world};
 
 /// A workload, its autoscaler if it is enabled, and ConfigMaps.
 const SCALED: &str = r#"
@@ -49,7 +49,7 @@ data: {ours: "{{ .Values.tag }}", theirs: "{{ .Values.tag }}"}
 /// time.
 pub(crate) async fn at_rest(world: &World, namespace: &str) -> Result<AuditMark> {
     let place = format!("/namespaces/{namespace}/");
-    until_quiet(&[&world.target], std::time::Duration::from_secs(3), PATIENCE, |event| {
+    until_quiet(&[&world.target], std::time::Duration::from_secs(3), DEADLINE, |event| {
         event.user.ends_with(":modules") && !event.is_routine() && event.uri.contains(&place)
     })
     .await?;
@@ -85,7 +85,7 @@ fn image(deployment: &Deployment) -> Option<&str> {
 /// Waits until the Deployment runs this image.
 async fn upgraded(deployments: &Api<Deployment>, name: &str, tag: &str) -> Result<Deployment> {
     let wished = format!("example.org/main:{tag}");
-    until(&format!("{name} runs {tag}"), PATIENCE, || async {
+    until(&format!("{name} runs {tag}"), DEADLINE, || async {
         let found = deployments.get(name).await?;
         Ok((image(&found) == Some(&*wished)).then_some(found))
     })
@@ -115,20 +115,20 @@ async fn fields_that_others_may_change_are_neither_drift_nor_put_back_by_an_upgr
     at_rest(world, "lawn").await?;
     assert_eq!(writes(world, "lawn", mark)?, Vec::<String>::new());
     edit(json!({"ours": "edited"})).await?;
-    until("what is ours is put right", PATIENCE, || async {
+    until("what is ours is put right", DEADLINE, || async {
         Ok((data().await? == json!({"ours": "one", "theirs": "edited", "more": "added"})).then_some(()))
     })
     .await?;
 
     world.apply("lawn", spec("two", "Warn")).await?;
-    until("the upgrade arrives", PATIENCE, || async {
+    until("the upgrade arrives", DEADLINE, || async {
         Ok((data().await? == json!({"ours": "two", "theirs": "edited", "more": "added"})).then_some(()))
     })
     .await?;
     edit(json!({"theirs": "again"})).await?;
     edit(json!({"ours": "edited"})).await?;
     let components = world.components()?;
-    let message = until("what is ours is told as drift", PATIENCE, || async {
+    let message = until("what is ours is told as drift", DEADLINE, || async {
         let applied = condition_of(&components.get("lawn").await?, "Applied");
         Ok(applied.map(|(_, _, message)| message).filter(|message| message.contains("lawn/lawn")))
     })
@@ -136,7 +136,7 @@ async fn fields_that_others_may_change_are_neither_drift_nor_put_back_by_an_upgr
     assert!(message.starts_with("changed by others"), "{message}");
     edit(json!({"ours": "two"})).await?;
     world.apply("lawn", spec("three", "Warn")).await?;
-    let ready = until("nothing has drifted any more", PATIENCE, || async {
+    let ready = until("nothing has drifted any more", DEADLINE, || async {
         let component = components.get("lawn").await?;
         let applied = condition_of(&component, "Applied");
         Ok((data().await?["ours"] == "three" && applied.is_some_and(|(_, _, message)| message.is_empty()))
@@ -159,7 +159,7 @@ async fn a_path_that_is_none_is_named_and_one_that_is_part_of_a_whole_too() -> R
     let (_, _, message) = ready_of(&component).context("Ready")?;
     assert!(message.starts_with("spec.drift.ignore[0].paths[1]: is no JSON pointer"), "{message}");
     world.apply("hedge", spec(json!(["/rules/0/verbs"]))).await?;
-    let told = until("the part is named", PATIENCE, || async {
+    let told = until("the part is named", DEADLINE, || async {
         let ready = ready_of(&world.components()?.get("hedge").await?);
         Ok(ready.map(|(_, _, message)| message).filter(|message| message.contains("changes as a whole")))
     })
@@ -186,7 +186,7 @@ async fn whoever_scales_a_workload_has_its_replicas_through_upgrades() -> Result
     let deployments: Api<Deployment> = Api::namespaced(world.target.client()?, "swing");
     let mark = at_rest(world, "swing").await?;
     scale(&deployments, "swing", 3).await?;
-    until("all three work", PATIENCE, || async {
+    until("all three work", DEADLINE, || async {
         let found = deployments.get("swing").await?;
         Ok((found.status.and_then(|status| status.available_replicas) == Some(3)).then_some(()))
     })
@@ -260,7 +260,7 @@ async fn what_an_autoscaler_scales_on_its_way_out_is_the_charts_again() -> Resul
     let deployments: Api<Deployment> = Api::namespaced(client, "seesaw");
     world.apply("seesaw", spec("two", false)).await?;
     upgraded(&deployments, "seesaw", "two").await?;
-    until("the autoscaler is on its way out", PATIENCE, || async {
+    until("the autoscaler is on its way out", DEADLINE, || async {
         let found = autoscalers.get("seesaw").await?;
         Ok(found.metadata.deletion_timestamp)
     })
@@ -268,7 +268,7 @@ async fn what_an_autoscaler_scales_on_its_way_out_is_the_charts_again() -> Resul
     scale(&deployments, "seesaw", 5).await?;
     at_rest(world, "seesaw").await?;
     autoscalers.patch("seesaw", &params, &finalizers(json!(null))).await?;
-    until("the replicas are the chart's", PATIENCE, || async {
+    until("the replicas are the chart's", DEADLINE, || async {
         Ok((replicas(&deployments.get("seesaw").await?) == Some(2)).then_some(()))
     })
     .await?;
@@ -319,7 +319,7 @@ async fn crds_are_made_once_where_the_spec_says_so_and_those_of_templates_are_ke
     world.ready("garden", "True", "Ready").await?;
     let crds: Api<CustomResourceDefinition> = Api::all(world.target.client()?);
     world.apply("garden", spec(pushed("1.1.0", &["v1", "v2"]).await?)).await?;
-    until("that of the template has the new version", PATIENCE, || async {
+    until("that of the template has the new version", DEADLINE, || async {
         Ok((versions(&crds.get("rows.fields.example.org").await?) == ["v1", "v2"]).then_some(()))
     })
     .await?;
@@ -328,7 +328,7 @@ async fn crds_are_made_once_where_the_spec_says_so_and_those_of_templates_are_ke
 
     // A deleted CRD is created again, in its present form.
     crds.delete("beds.fields.example.org", &kube::api::DeleteParams::default()).await?;
-    until("it is made again", PATIENCE, || async {
+    until("it is made again", DEADLINE, || async {
         let found = crds.get_opt("beds.fields.example.org").await?;
         Ok(found.is_some_and(|found| versions(&found) == ["v1", "v2"]).then_some(()))
     })

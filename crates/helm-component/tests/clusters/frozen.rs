@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use testbed::until;
 
 use crate::chart::push;
-use crate::world::{HUB_NAMESPACE, PATIENCE, World, world};
+use crate::world::{DEADLINE, HUB_NAMESPACE, World, world};
 
 /// A password, and a reader that must change with it.
 const PASSWORD: &str = r#"{{- $password := randAlphaNum 24 }}
@@ -76,7 +76,7 @@ async fn what_a_chart_has_by_chance_is_the_same_for_every_process_until_the_next
     world.restart_operator().await?;
     let secrets: Api<Secret> = Api::namespaced(world.target.client()?, "chance");
     secrets.delete("password", &DeleteParams::default()).await?;
-    let after = until("the Secret is there again", PATIENCE, || pair(&world, "chance")).await?;
+    let after = until("the Secret is there again", DEADLINE, || pair(&world, "chance")).await?;
     assert_eq!(after.password, before.password, "not a new one");
     assert_eq!(after.checksum, before.checksum);
 

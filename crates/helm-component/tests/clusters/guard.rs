@@ -11,7 +11,7 @@ use testbed::until;
 
 use crate::chart::push;
 use crate::verify::until_told;
-use crate::world::{PATIENCE, World, condition_of, ready_of, world};
+use crate::world::{DEADLINE, World, condition_of, ready_of, world};
 
 const MAPS: &str = r#"{{- range until (int .Values.objects) }}
 ---
@@ -133,11 +133,11 @@ async fn what_waits_for_the_end_of_something_else_goes_after_it_also_where_drift
 
     let free = json!({"metadata": {"finalizers": null}});
     services.patch("held", &PatchParams::default(), &Patch::Merge(free)).await?;
-    until("the rest is gone too", PATIENCE, || async {
+    until("the rest is gone too", DEADLINE, || async {
         Ok(maps.get_opt("later").await?.is_none().then_some(()))
     })
     .await?;
-    until("nothing of it is on record", PATIENCE, || async {
+    until("nothing of it is on record", DEADLINE, || async {
         let status = world.components()?.get("lingering").await?.status.unwrap_or_default();
         Ok((status.entries()?.len() == 2).then_some(()))
     })

@@ -12,7 +12,7 @@ use kyma_api::HelmComponent;
 use serde_json::{Value, json};
 use testbed::until;
 
-use crate::world::{PATIENCE, World, api, apply_yaml, condition_of, ready_of, world};
+use crate::world::{DEADLINE, World, api, apply_yaml, condition_of, ready_of, world};
 
 const LAMPS: &str = r"
 apiVersion: apiextensions.k8s.io/v1
@@ -71,7 +71,7 @@ async fn waits_for_lamp(world: &World, name: &str, phase: &str) -> Result<()> {
     wish(world, name, json!({"health": lit_when(&format!("status.phase == '{phase}'"))})).await?;
     let awaited = format!("Lamp.light.example.org {name}/{name}");
     // Before that the component may not have read the target, or not know the kind yet.
-    until(&format!("{name} waits for its lamp"), PATIENCE, || async {
+    until(&format!("{name} waits for its lamp"), DEADLINE, || async {
         let told = ready_of(&world.components()?.get(name).await?);
         Ok(told.filter(|(_, reason, message)| reason == "Progressing" && message.contains(&awaited)))
     })
@@ -125,7 +125,7 @@ async fn reasons_until(
 ) -> Result<BTreeSet<String>> {
     let mut events = std::pin::pin!(events);
     let mut reasons = BTreeSet::new();
-    while let Some(event) = tokio::time::timeout(PATIENCE, events.try_next()).await?? {
+    while let Some(event) = tokio::time::timeout(DEADLINE, events.try_next()).await?? {
         let component = match event {
             WatchEvent::Modified(component) => component,
             WatchEvent::Bookmark(_) => continue,
@@ -205,17 +205,17 @@ async fn a_job_that_succeeded_and_went_by_itself_is_not_run_again() -> Result<()
         (Api::<Job>::namespaced(client.clone(), "flare"), Api::<ConfigMap>::namespaced(client, "flare"));
     // A Job that went before the operator saw its end would be run again.
     let components = world.components()?;
-    until("that it did its work is on record", PATIENCE, || async {
+    until("that it did its work is on record", DEADLINE, || async {
         let status = components.get("flare").await?.status.unwrap_or_default();
         let mut jobs = status.entries()?.into_iter().filter(|entry| entry.kind == "Job");
         Ok(jobs.next().is_some_and(|entry| entry.finished).then_some(()))
     })
     .await?;
-    until("the Job went", PATIENCE, || async { Ok(jobs.get_opt("flare").await?.is_none().then_some(())) })
+    until("the Job went", DEADLINE, || async { Ok(jobs.get_opt("flare").await?.is_none().then_some(())) })
         .await?;
     // Once this drift is corrected, a whole pass has found the Job missing.
     maps.delete("flare", &DeleteParams::default()).await?;
-    until("the map is back", PATIENCE, || async { Ok(maps.get_opt("flare").await?) }).await?;
+    until("the map is back", DEADLINE, || async { Ok(maps.get_opt("flare").await?) }).await?;
     world.ready("flare", "True", "Ready").await?;
     assert!(jobs.get_opt("flare").await?.is_none());
     Ok(())
@@ -250,7 +250,7 @@ async fn what_holds_up_a_workload_is_named_after_a_while() -> Result<()> {
     let source = world.push("beacon", "1.0.0", manifest).await?;
     world.apply("beacon", json!({"source": source, "release": {"namespace": "beacon"}})).await?;
     let components = world.components()?;
-    let message = until("the cause is told", PATIENCE, || async {
+    let message = until("the cause is told", DEADLINE, || async {
         let ready = ready_of(&components.get("beacon").await?);
         Ok(ready.map(|(_, _, message)| message).filter(|message| message.contains("PodScheduled")))
     })

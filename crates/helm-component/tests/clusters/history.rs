@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::chart::push;
 use crate::hooks::{borrowed, config};
-use crate::world::{HUB_NAMESPACE, PATIENCE, World, world};
+use crate::world::{DEADLINE, HUB_NAMESPACE, World, world};
 
 const RELEASE: &str = "known";
 
@@ -31,7 +31,7 @@ fn stands(revision: i64, status: &str) -> (i64, String) {
 }
 
 async fn until_history(world: &World, expected: &[(i64, String)]) -> Result<()> {
-    testbed::until_or_why("helm history shows it", PATIENCE, || async {
+    testbed::until_or_why("helm history shows it", DEADLINE, || async {
         let shown = history(world).await.unwrap_or_default();
         Ok(if shown == expected { Ok(()) } else { Err(format!("{shown:?}")) })
     })

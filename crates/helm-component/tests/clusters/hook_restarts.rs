@@ -12,7 +12,7 @@ use testbed::{AuditEvent, AuditMark, Cluster, until};
 use crate::chart::push;
 use crate::hooks::{USER, borrowed, config, job, level, pod, story, until_waiting, wished};
 use crate::unkept::is_denied;
-use crate::world::{PATIENCE, World, apply_yaml};
+use crate::world::{DEADLINE, World, apply_yaml};
 
 /// Story of [`three_hooks`] if each runs once.
 const ONCE: [&str; 7] = [
@@ -86,7 +86,7 @@ async fn until_refused(
     mark: AuditMark,
     is_it: impl Fn(&AuditEvent) -> bool,
 ) -> Result<()> {
-    until("it is refused", PATIENCE, || async {
+    until("it is refused", DEADLINE, || async {
         let events = cluster.audit()?.since(mark)?;
         let is_refused = events.iter().any(|event| matches!(event.code, 403 | 422) && is_it(event));
         Ok(is_refused.then_some(()))
@@ -127,7 +127,7 @@ async fn while_one_runs(world: &mut World) -> Result<()> {
     maps.patch("main", &PatchParams::default(), &Patch::Merge(edit)).await?;
     let written = || story(world, mark, "going", |event| event.user == USER);
     // The target shows a change shortly before its audit log does.
-    until("the edit is put right and recorded", PATIENCE, || async {
+    until("the edit is put right and recorded", DEADLINE, || async {
         let is_right = level(world, "going").await? == Some(json!("low"));
         Ok((is_right && !written()?.is_empty()).then_some(()))
     })
@@ -154,7 +154,7 @@ async fn before_the_hub_knows_that_it_runs(world: &mut World) -> Result<()> {
         let patched = components.patch_status("going", &dry_run, &Patch::Merge(&running)).await;
         is_denied(&patched)
     };
-    until("the hub refuses it", PATIENCE, || async { Ok(is_refused().await.then_some(())) }).await?;
+    until("the hub refuses it", DEADLINE, || async { Ok(is_refused().await.then_some(())) }).await?;
 
     let (on_hub, on_target) = (world.hub.audit()?.mark()?, world.target.audit()?.mark()?);
     world.apply(name, wished(&source, name, "low")).await?;
@@ -168,7 +168,7 @@ async fn before_the_hub_knows_that_it_runs(world: &mut World) -> Result<()> {
     assert_eq!(created(world, on_target, name)?, ["second"]);
 
     refuse_no_more(&hub, name).await?;
-    until("the hub takes it", PATIENCE, || async { Ok((!is_refused().await).then_some(())) }).await?;
+    until("the hub takes it", DEADLINE, || async { Ok((!is_refused().await).then_some(())) }).await?;
     world.restart_operator().await?;
     until_waiting(world, name, "waiting for the pre-install hook Pod unheard/second").await?;
     world.end_pod(name, "second", "Succeeded").await?;
@@ -194,7 +194,7 @@ async fn while_they_are_cleaned(world: &mut World) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(target.clone(), name);
     let dry_run = DeleteParams { dry_run: true, ..DeleteParams::default() };
     let is_refused = async || is_denied(&pods.delete("second", &dry_run).await);
-    until("the target refuses it", PATIENCE, || async { Ok(is_refused().await.then_some(())) }).await?;
+    until("the target refuses it", DEADLINE, || async { Ok(is_refused().await.then_some(())) }).await?;
 
     world.end_pod(name, "second", "Succeeded").await?;
     until_refused(&world.target, mark, |event| {
@@ -206,7 +206,7 @@ async fn while_they_are_cleaned(world: &mut World) -> Result<()> {
     assert_eq!(story(world, mark, name, |event| event.user == USER)?, ONCE[..4]);
 
     refuse_no_more(&target, name).await?;
-    until("the target takes it", PATIENCE, || async { Ok((!is_refused().await).then_some(())) }).await?;
+    until("the target takes it", DEADLINE, || async { Ok((!is_refused().await).then_some(())) }).await?;
     world.restart_operator().await?;
     world.ready(name, "True", "Ready").await?;
     assert_eq!(story(world, mark, name, |event| event.user == USER)?, ONCE);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use testbed::{AuditEvent, AuditMark, until};
 
 use crate::chart::{packed, push};
-use crate::world::{PATIENCE, World, apply_yaml, ready_of, world};
+use crate::world::{DEADLINE, World, apply_yaml, ready_of, world};
 
 /// Writes and deletions in a namespace, in order, as `+ Kind name` and `- Kind name`.
 pub(crate) type Story = Vec<String>;
@@ -183,7 +183,7 @@ async fn by_us(world: &World, source: &Value) -> Result<Vec<(Story, Effect)>> {
         let phase = |hooks: Value| (hooks["event"].clone(), hooks["phase"].clone());
         let event = if level == "low" { "post-install" } else { "post-upgrade" };
         let expected = (json!(event), json!("Succeeded"));
-        let over = until(&format!("{event} is over"), PATIENCE, || async {
+        let over = until(&format!("{event} is over"), DEADLINE, || async {
             let found = world.components()?.get("hooks").await?;
             let hooks = json!(found.status.unwrap_or_default().hooks);
             Ok((phase(hooks) == expected).then_some(()))
@@ -239,7 +239,7 @@ pub(crate) fn wished(source: &Value, name: &str, level: &str) -> Value {
 
 pub(crate) async fn until_waiting(world: &World, name: &str, words: &str) -> Result<()> {
     let components = world.components()?;
-    until(words, PATIENCE, || async {
+    until(words, DEADLINE, || async {
         let ready = ready_of(&components.get(name).await?);
         Ok(ready.is_some_and(|(_, _, message)| message.contains(words)).then_some(()))
     })
@@ -289,7 +289,7 @@ async fn content_that_comes_back_runs_the_hook_anew_of_which_the_job_is_still_th
     let hooked = push(world, "returning", "2.0.0", &borrowed(&files)).await?;
     let bring = async |source: &Value, wished_level: &str| -> Result<()> {
         world.apply("returning", wished(source, "returning", wished_level)).await?;
-        until(&format!("{wished_level} is there"), PATIENCE, || async {
+        until(&format!("{wished_level} is there"), DEADLINE, || async {
             Ok((level(world, "returning").await? == Some(json!(wished_level))).then_some(()))
         })
         .await?;
@@ -399,7 +399,7 @@ async fn without_namespace(world: &World, name: &str) -> Result<()> {
         Err(kube::Error::Api(status)) if status.is_not_found() => {}
         answer => drop(answer?),
     }
-    until("the namespace is gone", PATIENCE, || async {
+    until("the namespace is gone", DEADLINE, || async {
         Ok(namespaces.get_opt(name).await?.is_none().then_some(()))
     })
     .await

@@ -7,7 +7,7 @@ use kube::Api;
 use serde_json::json;
 use testbed::until;
 
-use crate::world::{MODULES, PATIENCE, World, world};
+use crate::world::{DEADLINE, MODULES, World, world};
 
 /// Returns an operator's manifest whose environment names the images to run.
 fn manifest(name: &str) -> String {
@@ -55,7 +55,7 @@ async fn e40_a_component_transferred_to_another_registry_runs_the_images_that_we
     world.apply("ferry", spec(&source)).await?;
     let told = "--image=origin.example/prod/worker:2.0.0";
     let at_origin = [origin[0], origin[1], "origin.example/prod/worker:2.0.0", told];
-    until("the images of its author", PATIENCE, || async {
+    until("the images of its author", DEADLINE, || async {
         Ok(images(world, "ferry").await.is_ok_and(|images| images == at_origin).then_some(()))
     })
     .await?;
@@ -70,7 +70,7 @@ async fn e40_a_component_transferred_to_another_registry_runs_the_images_that_we
     source["ocm"]["repository"] = json!(mirror);
     world.apply("ferry", spec(&source)).await?;
     let at_mirror = [references.as_slice(), &[told]].concat();
-    until("the images that were transferred", PATIENCE, || async {
+    until("the images that were transferred", DEADLINE, || async {
         Ok((images(world, "ferry").await? == at_mirror).then_some(()))
     })
     .await

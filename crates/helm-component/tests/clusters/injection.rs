@@ -13,7 +13,7 @@ use kyma_api::labels;
 use serde_json::{Value, json};
 use testbed::until;
 
-use crate::world::{HUB_NAMESPACE, PATIENCE, PULL_SECRET, World, ready_of, world};
+use crate::world::{DEADLINE, HUB_NAMESPACE, PULL_SECRET, World, ready_of, world};
 
 /// Key in the Secrets.
 pub(crate) const KEY: &str = ".dockerconfigjson";
@@ -78,7 +78,7 @@ async fn content(world: &World, namespace: &str, name: &str) -> Result<Option<St
 }
 
 pub(crate) async fn until_content(world: &World, what: &str, namespace: &str, expected: &str) -> Result<()> {
-    until(what, PATIENCE, || async {
+    until(what, DEADLINE, || async {
         Ok((content(world, namespace, "registry").await?.as_deref() == Some(expected)).then_some(()))
     })
     .await
@@ -160,7 +160,7 @@ async fn e47_another_restricted_module_keeps_its_own_data_and_a_kymas_workloads_
     assert!(names().await?.is_empty(), "no Kyma brings a pull Secret there");
     let owned = json!({"metadata": {"labels": {labels::KYMA_NAME: "test"}}});
     world.components()?.patch("guarded", &PatchParams::default(), &Patch::Merge(&owned)).await?;
-    until("the workload has the pull Secret", PATIENCE, || async {
+    until("the workload has the pull Secret", DEADLINE, || async {
         Ok((names().await? == [PULL_SECRET, PULL_SECRET]).then_some(()))
     })
     .await

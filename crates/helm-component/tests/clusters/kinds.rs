@@ -10,7 +10,7 @@ use testbed::{crd_is_served, until};
 
 use crate::chart::push;
 use crate::depends::says;
-use crate::world::{HUB_NAMESPACE, PATIENCE, World, api, apply_yaml, ready_of, world};
+use crate::world::{DEADLINE, HUB_NAMESPACE, World, api, apply_yaml, ready_of, world};
 
 const CONFIG: &str =
     "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: config}\ndata: {level: \"{{ .Values.level }}\"}\n";
@@ -57,7 +57,7 @@ async fn an_object_whose_api_version_went_is_remembered_and_goes_with_the_conten
     let gone = json!([{"op": "replace", "path": "/spec/versions/1/served", "value": false}]);
     let gone: Patch<()> = Patch::Json(serde_json::from_value(gone)?);
     crds.patch(lanterns, &PatchParams::default(), &gone).await?;
-    until("the version is no longer served", PATIENCE, || async {
+    until("the version is no longer served", DEADLINE, || async {
         Ok((!world.is_discovered("kinds.example.org/v1beta1", "Lantern").await?).then_some(()))
     })
     .await?;
@@ -73,7 +73,7 @@ async fn an_object_whose_api_version_went_is_remembered_and_goes_with_the_conten
     let without = push(world, "dated", "2.0.0", &[("templates/config.yaml", CONFIG)]).await?;
     world.apply("dated", spec("dated", &without, "high")).await?;
     world.ready("dated", "True", "Ready").await?;
-    until("the object is gone", PATIENCE, || async {
+    until("the object is gone", DEADLINE, || async {
         Ok((!is_there(world, "Lantern", "dated").await?).then_some(()))
     })
     .await
@@ -97,7 +97,7 @@ async fn a_kind_that_went_while_nobody_looked_is_missed_and_noticed_when_it_come
     world.operator.kill();
     let crds: Api<CustomResourceDefinition> = Api::all(target.clone());
     crds.delete(beacons, &DeleteParams::default()).await?;
-    until("the kind is gone", PATIENCE, || async {
+    until("the kind is gone", DEADLINE, || async {
         let served = world.is_discovered("kinds.example.org/v1", "Beacon").await?;
         Ok((!served && crds.get_opt(beacons).await?.is_none()).then_some(()))
     })
@@ -111,7 +111,7 @@ async fn a_kind_that_went_while_nobody_looked_is_missed_and_noticed_when_it_come
 
     apply_yaml(&target, &crd("beacons", "Beacon")).await?;
     crd_is_served(&target, beacons).await?;
-    until("the object is there again", PATIENCE, || async {
+    until("the object is there again", DEADLINE, || async {
         Ok(is_there(&world, "Beacon", "unseen").await?.then_some(()))
     })
     .await?;
@@ -131,7 +131,7 @@ async fn go_silent(target: &Client) -> Result<()> {
          service: {{name: none, namespace: default, port: 443}}\n"
     );
     apply_yaml(target, &service).await?;
-    until("discovery tells that nobody answers", PATIENCE, || async {
+    until("discovery tells that nobody answers", DEADLINE, || async {
         Ok(told_of(target).await?.contains(&Some("Stale".to_owned())).then_some(()))
     })
     .await
@@ -150,7 +150,7 @@ async fn answer(target: &Client) -> Result<()> {
     let (services, _) = api(target, "apiregistration.k8s.io/v1", "APIService", None).await?;
     services.delete(&format!("v1.{SILENT}"), &DeleteParams::default()).await?;
     // An APIService that is created earlier under the same name would be taken for the deleted one.
-    until("discovery forgets the API", PATIENCE, || async {
+    until("discovery forgets the API", DEADLINE, || async {
         Ok(told_of(target).await?.is_empty().then_some(()))
     })
     .await?;
@@ -159,7 +159,7 @@ async fn answer(target: &Client) -> Result<()> {
 }
 
 async fn thing_comes(world: &World) -> Result<()> {
-    until("the object is there", PATIENCE, || async {
+    until("the object is there", DEADLINE, || async {
         let found = world.on_target("silent.example.org/v1", "Thing", "silenced", "one").await;
         Ok(found.ok().flatten().map(drop))
     })
@@ -176,7 +176,7 @@ async fn a_bystander_comes_and_goes(world: &World) -> Result<()> {
     let second = push(world, "bystander", "2.0.0", &files[..2]).await?;
     world.apply("bystander", spec("bystander", &second, "high")).await?;
     world.ready("bystander", "True", "Ready").await?;
-    until("what left the chart is gone", PATIENCE, || async {
+    until("what left the chart is gone", DEADLINE, || async {
         Ok(world.on_target("v1", "ConfigMap", "bystander", "c").await?.is_none().then_some(()))
     })
     .await?;
@@ -212,7 +212,7 @@ async fn an_api_without_backend_holds_up_only_its_own_objects() -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(target.clone());
     crds.delete(THINGS, &DeleteParams::default()).await?;
     let (services, _) = api(&target, "apiregistration.k8s.io/v1", "APIService", None).await?;
-    until("the API is gone", PATIENCE, || async {
+    until("the API is gone", DEADLINE, || async {
         let service = services.get_opt(&format!("v1.{SILENT}")).await?;
         Ok((crds.get_opt(THINGS).await?.is_none() && service.is_none()).then_some(()))
     })
@@ -247,7 +247,7 @@ async fn an_object_that_went_with_its_kind_is_forgotten_and_people_are_told() ->
     assert!(is_there(world, "Candle", "burnt").await?);
     let crds: Api<CustomResourceDefinition> = Api::all(world.target.client()?);
     crds.delete("candles.kinds.example.org", &DeleteParams::default()).await?;
-    until("the kind is gone", PATIENCE, || async {
+    until("the kind is gone", DEADLINE, || async {
         let served = world.is_discovered("kinds.example.org/v1", "Candle").await?;
         Ok((!served && crds.get_opt("candles.kinds.example.org").await?.is_none()).then_some(()))
     })
@@ -259,7 +259,7 @@ async fn an_object_that_went_with_its_kind_is_forgotten_and_people_are_told() ->
         component.status.context("a status")?.entries()?.into_iter().map(|entry| entry.name).collect();
     assert_eq!(left, ["config", "other"]);
     let events: Api<Event> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
-    let told = until("people are told", PATIENCE, || async {
+    let told = until("people are told", DEADLINE, || async {
         let all = events.list(&ListParams::default()).await?.items.into_iter();
         let of_it = all.filter(|event| {
             let name = event.regarding.as_ref().and_then(|object| object.name.as_deref());

@@ -16,7 +16,7 @@ use crate::world::{World, ready_of};
 const OBJECTS: usize = 2_000;
 /// Number of objects that stay: more than half, so that the prune guard does not stop the prune.
 const KEPT: usize = 1_100;
-const PATIENCE: Duration = Duration::from_mins(10);
+const DEADLINE: Duration = Duration::from_mins(10);
 /// Time without requests after which the operator is at rest.
 const REST: Duration = Duration::from_secs(12);
 
@@ -53,7 +53,7 @@ async fn two_thousand_objects_are_one_component() -> Result<()> {
 
     let edit = json!({"data": {"v": "edited"}});
     maps.patch("one-of-many-0007", &PatchParams::default(), &Patch::Merge(edit)).await?;
-    until("the edit is put right", PATIENCE, || async {
+    until("the edit is put right", DEADLINE, || async {
         let found = maps.get("one-of-many-0007").await?;
         Ok((found.data.unwrap_or_default()["v"] == "one").then_some(()))
     })
@@ -71,7 +71,7 @@ async fn two_thousand_objects_are_one_component() -> Result<()> {
 
     world.delete("large", "Delete").await?;
     let components = world.components()?;
-    until("the component is gone", PATIENCE, || async {
+    until("the component is gone", DEADLINE, || async {
         Ok(components.get_opt("large").await?.is_none().then_some(()))
     })
     .await?;
@@ -112,7 +112,7 @@ async fn apply(world: &World, objects: usize, value: &str) -> Result<()> {
 
 async fn ready(world: &World) -> Result<HelmComponent> {
     let components = world.components()?;
-    let waited = until("large is Ready", PATIENCE, || async {
+    let waited = until("large is Ready", DEADLINE, || async {
         let component = components.get("large").await?;
         let is_ready = ready_of(&component).is_some_and(|(status, ..)| status == "True");
         Ok(is_ready.then_some(component))
@@ -124,7 +124,7 @@ async fn ready(world: &World) -> Result<HelmComponent> {
 
 pub(crate) async fn at_rest(world: &World) -> Result<()> {
     let clusters = [&world.hub, &world.target];
-    until_quiet(&clusters, REST, PATIENCE, |event| is_of_the_operator(event) && !event.is_routine()).await
+    until_quiet(&clusters, REST, DEADLINE, |event| is_of_the_operator(event) && !event.is_routine()).await
 }
 
 fn is_of_the_operator(event: &AuditEvent) -> bool {
@@ -154,7 +154,7 @@ impl Step {
     /// Waits until the operator watches ConfigMaps on the target.
     pub(crate) async fn until_watched(&self, world: &World) -> Result<()> {
         let watches = |event: &AuditEvent| event.verb == "watch" && event.resource == "configmaps";
-        until("ConfigMaps are watched", PATIENCE, || async {
+        until("ConfigMaps are watched", DEADLINE, || async {
             Ok(self.asked(world)?[1].iter().any(watches).then_some(()))
         })
         .await

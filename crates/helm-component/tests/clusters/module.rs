@@ -9,7 +9,7 @@ use kyma_api::State;
 use serde_json::json;
 use testbed::until;
 
-use crate::world::{HUB_NAMESPACE, PATIENCE, World, apply_yaml, condition_of, world};
+use crate::world::{DEADLINE, HUB_NAMESPACE, World, apply_yaml, condition_of, world};
 
 /// Returns the manifest of a module: a workload, its configuration, a CRD and an object of that kind.
 pub(crate) fn manifest(name: &str, level: &str) -> String {
@@ -74,7 +74,7 @@ async fn e11_i119_i121_i123_i124_a_module_comes_with_its_default_resource_is_upg
     world.gone("lamp").await?;
     assert!(world.on_target("apps/v1", "Deployment", "lamp-system", "lamp").await?.is_none());
     let crds: Api<CustomResourceDefinition> = Api::all(world.target.client()?);
-    until("the CRD is gone, and with it the default resource", PATIENCE, || async {
+    until("the CRD is gone, and with it the default resource", DEADLINE, || async {
         Ok(crds.get_opt("lamps.test.example.org").await?.is_none().then_some(()))
     })
     .await
@@ -145,7 +145,7 @@ async fn what_an_upgrade_gives_up_is_told_with_its_reason() -> Result<()> {
     let (_, _, message) = condition_of(&component, "Applied").expect("Applied");
     assert_eq!(message, left);
     let events: Api<Event> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
-    until("the event that tells what stays", PATIENCE, || async {
+    until("the event that tells what stays", DEADLINE, || async {
         let all = events.list(&ListParams::default()).await?;
         Ok(all.items.iter().any(|event| event.note.as_deref() == Some(left)).then_some(()))
     })

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use testbed::until;
 
 use crate::chart::push;
-use crate::world::{HUB_NAMESPACE, PATIENCE, ready_of, world};
+use crate::world::{DEADLINE, HUB_NAMESPACE, ready_of, world};
 
 const MAPS: &str = r#"{{- range .Values.maps }}
 ---
@@ -118,7 +118,7 @@ async fn what_is_handed_to_a_component_that_gets_content_without_it_is_not_left_
 
     templates.patch("b", &by_hand, &finalizers(json!(null))).await?;
     let components = world.components()?;
-    until("what went late is off the record", PATIENCE, || async {
+    until("what went late is off the record", DEADLINE, || async {
         let status = components.get("heirless-new").await?.status.context("a status")?;
         let names: Vec<String> = status.entries()?.into_iter().map(|entry| entry.name).collect();
         Ok((names == ["n"]).then_some(()))

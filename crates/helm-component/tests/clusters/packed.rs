@@ -18,7 +18,7 @@ const OBJECTS: usize = 3_600;
 /// Number of objects that stay: more than half, so that the prune guard does not stop the prune, and few enough for
 /// a plain record.
 const KEPT: usize = 1_900;
-const PATIENCE: Duration = Duration::from_mins(5);
+const DEADLINE: Duration = Duration::from_mins(5);
 
 #[tokio::test]
 async fn a_record_too_large_for_a_status_is_packed_and_one_that_cannot_be_read_is_found_again() -> Result<()>
@@ -64,7 +64,7 @@ async fn found_again(world: &mut World) -> Result<()> {
     let mark = world.target.audit()?.mark()?;
     edit(world).await?;
     world.restart_operator().await?;
-    until("what is on the target is on record again, as it was sent", PATIENCE, || async {
+    until("what is on the target is on record again, as it was sent", DEADLINE, || async {
         let found = record(world).await.unwrap_or_default();
         Ok((found == before).then_some(()))
     })
@@ -115,7 +115,7 @@ async fn bring(world: &World, name: &str, manifest: &str) -> Result<()> {
 async fn ready(world: &World, name: &str) -> Result<HelmComponentStatus> {
     let components = world.components()?;
     let what = format!("{name} is Ready");
-    let waited = until(&what, PATIENCE, || async {
+    let waited = until(&what, DEADLINE, || async {
         let component = components.get(name).await?;
         let is_ready = ready_of(&component).is_some_and(|(status, ..)| status == "True");
         Ok(component.status.filter(|_| is_ready))

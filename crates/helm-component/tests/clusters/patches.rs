@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use testbed::until;
 
 use crate::chart::push;
-use crate::world::{PATIENCE, World, apply_yaml, condition_of, world};
+use crate::world::{DEADLINE, World, apply_yaml, condition_of, world};
 
 const NAME: &str = "patched";
 const OBJECTS: &str = r#"apiVersion: apps/v1
@@ -77,7 +77,7 @@ async fn until_found(
     field: &str,
     expected: Value,
 ) -> Result<Value> {
-    until(&format!("{kind} with {field} {expected}"), PATIENCE, || async {
+    until(&format!("{kind} with {field} {expected}"), DEADLINE, || async {
         Ok(found(world, api_version, kind).await?.filter(|found| found.pointer(field) == Some(&expected)))
     })
     .await

@@ -11,7 +11,7 @@ use testbed::until;
 
 use crate::chart::{packed, push};
 use crate::source::{config, repaired};
-use crate::world::{PATIENCE, World, ready_of, world};
+use crate::world::{DEADLINE, World, ready_of, world};
 
 /// Publishes a chart whose ConfigMap contains its version.
 async fn publish(world: &World, name: &str, version: &str, level: &str) -> Result<Value> {
@@ -53,7 +53,7 @@ async fn installed(world: &World, name: &str, version: &str, patience: Duration)
 async fn request(world: &World, name: &str, moment: &str) -> Result<()> {
     let patch = json!({"metadata": {"annotations": {annotations::RECONCILE_REQUESTED_AT: moment}}});
     world.components()?.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-    until("the request was followed", PATIENCE, || async {
+    until("the request was followed", DEADLINE, || async {
         let handled = status(world, name).await?.last_handled_reconcile_at;
         Ok((handled.as_deref() == Some(moment)).then_some(()))
     })
@@ -65,7 +65,7 @@ async fn a_range_is_resolved_once_and_again_only_by_a_change_a_request_or_its_ti
     let mut world = World::start().await?;
     let source = publish(&world, "ranged", "1.0.0", "one").await?;
     apply(&world, "ranged", &source, "1.x", None).await?;
-    installed(&world, "ranged", "1.0.0", PATIENCE).await?;
+    installed(&world, "ranged", "1.0.0", DEADLINE).await?;
     let first = resolved(&world, "ranged").await?;
     assert!(first.digest.starts_with("sha256:") && first.message.is_none(), "{first:?}");
 
@@ -77,7 +77,7 @@ async fn a_range_is_resolved_once_and_again_only_by_a_change_a_request_or_its_ti
     assert_eq!(resolved(&world, "ranged").await?, first);
 
     request(&world, "ranged", "2026-01-01T00:00:00Z").await?;
-    installed(&world, "ranged", "1.1.0", PATIENCE).await?;
+    installed(&world, "ranged", "1.1.0", DEADLINE).await?;
     assert_eq!(repaired(&world, "ranged", "ranged").await?, "two");
 
     publish(&world, "ranged", "1.1.0", "altered").await?;
@@ -91,11 +91,11 @@ async fn a_range_is_resolved_once_and_again_only_by_a_change_a_request_or_its_ti
     );
 
     apply(&world, "ranged", &source, "~1.0", None).await?;
-    installed(&world, "ranged", "1.0.0", PATIENCE).await?;
+    installed(&world, "ranged", "1.0.0", DEADLINE).await?;
     apply(&world, "ranged", &source, "<2", Some(60)).await?;
-    installed(&world, "ranged", "1.1.0", PATIENCE).await?;
+    installed(&world, "ranged", "1.1.0", DEADLINE).await?;
     publish(&world, "ranged", "1.2.0", "four").await?;
-    installed(&world, "ranged", "1.2.0", 2 * PATIENCE).await
+    installed(&world, "ranged", "1.2.0", 2 * DEADLINE).await
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn a_range_of_a_repository_is_resolved_by_its_index_and_what_is_no_range_i
     let url = format!("http://{}/basins", world.shelf.address());
     let source = json!({"chart": {"url": url, "name": "basin"}});
     apply(world, "basin", &source, ">=1.2 <2", None).await?;
-    installed(world, "basin", "1.10.2", PATIENCE).await?;
+    installed(world, "basin", "1.10.2", DEADLINE).await?;
 
     apply(world, "basin", &source, ">=2", None).await?;
     world.ready("basin", "False", "SourceNotFound").await?;

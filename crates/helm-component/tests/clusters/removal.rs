@@ -13,7 +13,7 @@ use testbed::{rounds, until};
 use crate::chart::push;
 use crate::hooks::{borrowed, config, wished};
 use crate::module::manifest;
-use crate::world::{PATIENCE, apply_yaml, ready_of, world};
+use crate::world::{DEADLINE, apply_yaml, ready_of, world};
 
 #[tokio::test]
 async fn e08_a_module_without_default_resource_is_ready_and_orphan_leaves_all_of_it_to_the_next_component()
@@ -60,12 +60,12 @@ async fn waits_and_takes_everything() -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(target.clone(), "book-system");
     let before = deployments.get("book").await?.metadata.uid;
     deployments.delete("book", &DeleteParams::default()).await?;
-    let made_again = until("what is there keeps working", PATIENCE, || async {
+    let made_again = until("what is there keeps working", DEADLINE, || async {
         let found = deployments.get_opt("book").await?.and_then(|found| found.metadata.uid);
         Ok(found.filter(|uid| Some(uid) != before.as_ref()))
     })
     .await?;
-    until("the new object is in the inventory, so that it is removed too", PATIENCE, || async {
+    until("the new object is in the inventory, so that it is removed too", DEADLINE, || async {
         let status = world.components()?.get("book").await?.status.unwrap_or_default();
         Ok(status.entries()?.iter().any(|entry| entry.uid == made_again).then_some(()))
     })
@@ -97,7 +97,7 @@ async fn a_removal_goes_on_when_its_kinds_have_long_been_gone() -> Result<()> {
     let user = PatchParams::default();
     crds.patch("wicks.test.example.org", &user, &finalizers(&["test.example.org/user"])).await?;
     world.delete("torch", "Delete").await?;
-    until("all but the CRD that is held is gone and forgotten", PATIENCE, || async {
+    until("all but the CRD that is held is gone and forgotten", DEADLINE, || async {
         let status = world.components()?.get("torch").await?.status.unwrap_or_default();
         let left: Vec<_> = status.entries()?.into_iter().map(|entry| entry.name).collect();
         Ok((left == ["wicks.test.example.org"] && status.resource.is_none()).then_some(()))
@@ -191,7 +191,7 @@ async fn a_dead_webhook_of_the_module_does_not_keep_its_default_resource() -> Re
     let target = world.target.client()?;
     let (latches, _) = crate::world::api(&target, "test.example.org/v1", "Latch", Some(name)).await?;
     let dry_run = DeleteParams { dry_run: true, ..DeleteParams::default() };
-    until("the webhook is called", PATIENCE, || async {
+    until("the webhook is called", DEADLINE, || async {
         Ok(latches.delete("default", &dry_run).await.is_err().then_some(()))
     })
     .await?;
@@ -217,7 +217,7 @@ async fn a_dead_webhook_of_the_chart_does_not_keep_hooks_from_its_removal() -> R
     let maps: Api<ConfigMap> = Api::namespaced(world.target.client()?, name);
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     let probe = serde_json::from_value(json!({"metadata": {"name": "probe"}}))?;
-    until("the webhook is called", PATIENCE, || async {
+    until("the webhook is called", DEADLINE, || async {
         Ok(maps.create(&dry_run, &probe).await.is_err().then_some(()))
     })
     .await?;

@@ -9,7 +9,7 @@ use serde_json::json;
 use testbed::until;
 
 use crate::source::config;
-use crate::world::{PATIENCE, World, world};
+use crate::world::{DEADLINE, World, world};
 
 #[tokio::test]
 async fn a_request_ends_a_back_off_and_has_everything_applied_again() -> Result<()> {
@@ -42,7 +42,7 @@ async fn request(world: &World, moment: &str) -> Result<()> {
     let components = world.components()?;
     let patch = json!({"metadata": {"annotations": {annotations::RECONCILE_REQUESTED_AT: moment}}});
     components.patch("asked", &PatchParams::default(), &Patch::Merge(patch)).await?;
-    until("the request was followed", PATIENCE, || async {
+    until("the request was followed", DEADLINE, || async {
         let status = components.get("asked").await?.status.unwrap_or_default();
         Ok((status.last_handled_reconcile_at.as_deref() == Some(moment)).then_some(()))
     })

@@ -15,7 +15,7 @@ use crate::guard;
 use crate::injection;
 use crate::module::manifest;
 use crate::source::{config, repaired};
-use crate::world::{PATIENCE, World};
+use crate::world::{DEADLINE, World};
 
 /// Time without requests after which the operator is at rest; longer than its first pass over a target may take.
 const REST: Duration = Duration::from_secs(12);
@@ -32,7 +32,7 @@ async fn a_restarted_operator_writes_nothing() -> Result<()> {
     let watches = |kind: &'static str| {
         move |event: &AuditEvent| event.verb == "watch" && event.resource == kind && event.code == 200
     };
-    until("the new process watches the target", PATIENCE, || async {
+    until("the new process watches the target", DEADLINE, || async {
         let seen = of_the_operator(&world.target, marks[1])?;
         let all = ["deployments", "configmaps", "secrets"].map(watches);
         Ok(all.iter().all(|watched| seen.iter().any(watched)).then_some(()))
@@ -148,7 +148,7 @@ async fn remembers_what_is_left_over(world: &mut World) -> Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(world.target.client()?, "shrunk");
     let ours = ListParams::default().labels("component.kyma-project.io/owner");
     let components = world.components()?;
-    until("what is left over is gone, and counted no more", PATIENCE, || async {
+    until("what is left over is gone, and counted no more", DEADLINE, || async {
         let is_over = counted(&components.get("shrunk").await?).is_none();
         Ok((is_over && maps.list(&ours).await?.items.len() == 2).then_some(()))
     })
@@ -178,7 +178,7 @@ async fn repaired_without_its_render(world: &World) -> Result<()> {
     let before = secrets.get("random").await?;
     let edit = json!({"stringData": {"kinds": "edited"}});
     secrets.patch("random", &PatchParams::default(), &Patch::Merge(edit)).await?;
-    let after = until("the edit is put right", PATIENCE, || async {
+    let after = until("the edit is put right", DEADLINE, || async {
         let found = secrets.get("random").await?;
         Ok((value(&found, "kinds") == value(&before, "kinds")).then_some(found))
     })
@@ -191,7 +191,7 @@ async fn repaired_without_its_render(world: &World) -> Result<()> {
 /// Waits until the operator has sent no requests to hub and target for a while, apart from routine.
 pub(crate) async fn at_rest(world: &World) -> Result<()> {
     let clusters = [&world.hub, &world.target];
-    until_quiet(&clusters, REST, PATIENCE * 2, |event| is_of_the_operator(event) && !event.is_routine()).await
+    until_quiet(&clusters, REST, DEADLINE * 2, |event| is_of_the_operator(event) && !event.is_routine()).await
 }
 
 fn is_of_the_operator(event: &AuditEvent) -> bool {

@@ -15,7 +15,7 @@ use crate::chart::{packed, push};
 use crate::failures::told_once;
 use crate::hooks::{Story, USER, borrowed, config, job, level, pod, story, wished};
 use crate::restart::{at_rest, of_the_operator};
-use crate::world::{HUB_NAMESPACE, PATIENCE, World, condition_of, ready_of, world};
+use crate::world::{DEADLINE, HUB_NAMESPACE, World, condition_of, ready_of, world};
 
 /// Returns a Deployment whose Pods never become ready if `outcome` is `unready`.
 pub(crate) fn deployment(name: &str, outcome: &str) -> (String, String) {
@@ -149,7 +149,7 @@ async fn a_new_process_goes_on_with_the_way_back_and_then_leaves_what_failed_alo
     let source = push(&world, "resumed", "1.1.0", &borrowed(&bad)).await?;
     world.apply("resumed", with_rollback(&source, "resumed", "high")).await?;
     let components = world.components()?;
-    until("the hook of the way back is awaited", PATIENCE, || async {
+    until("the hook of the way back is awaited", DEADLINE, || async {
         let ready = ready_of(&components.get("resumed").await?);
         let waits = |message: &str| message.contains("waiting for the pre-rollback hook Pod resumed/gate");
         Ok(ready.is_some_and(|(_, _, message)| waits(&message)).then_some(()))
@@ -178,7 +178,7 @@ async fn a_new_process_goes_on_with_the_way_back_and_then_leaves_what_failed_alo
     let mark = world.target.audit()?.mark()?;
     let since = back.status.and_then(|status| status.failed_revision).context("a record")?;
     request(&world, "resumed").await?;
-    let again = until("what failed was tried again on request", PATIENCE, || async {
+    let again = until("what failed was tried again on request", DEADLINE, || async {
         let status = world.components()?.get("resumed").await?.status.unwrap_or_default();
         Ok(status.failed_revision.filter(|record| record.attempts > since.attempts && !record.retrying))
     })
@@ -197,7 +197,7 @@ async fn another_process_writes_nothing(world: &mut World) -> Result<()> {
     at_rest(world).await?;
     let marks = [world.hub.audit()?.mark()?, world.target.audit()?.mark()?];
     world.restart_operator().await?;
-    until("the new process watches the target", PATIENCE, || async {
+    until("the new process watches the target", DEADLINE, || async {
         let seen = of_the_operator(&world.target, marks[1])?;
         Ok(seen.iter().any(|event| event.verb == "watch" && event.code == 200).then_some(()))
     })
@@ -321,7 +321,7 @@ async fn without_a_wish_for_it_nothing_is_kept_and_what_was_kept_is_let_go() -> 
 
 async fn until_kept(world: &World, name: &str, status: &str) -> Result<()> {
     let components = world.components()?;
-    until(&format!("RollbackAvailable is {status}"), PATIENCE, || async {
+    until(&format!("RollbackAvailable is {status}"), DEADLINE, || async {
         let kept = condition_of(&components.get(name).await?, "RollbackAvailable");
         Ok(kept.is_some_and(|(is, _, _)| is == status).then_some(()))
     })

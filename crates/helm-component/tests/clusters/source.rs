@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use testbed::until;
 
 use crate::chart::packed;
-use crate::world::{HUB_NAMESPACE, LOGIN, PATIENCE, World, ready_of, world};
+use crate::world::{DEADLINE, HUB_NAMESPACE, LOGIN, World, ready_of, world};
 
 pub(crate) fn config(name: &str, level: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{level: {level}}}\n")
@@ -27,7 +27,7 @@ pub(crate) async fn repaired(world: &World, namespace: &str, name: &str) -> Resu
     let configs: Api<ConfigMap> = Api::namespaced(world.target.client()?, namespace);
     let edit = json!({"data": {"level": "edited"}});
     configs.patch(name, &PatchParams::default(), &Patch::Merge(edit)).await?;
-    until("the edit is put right", PATIENCE, || async {
+    until("the edit is put right", DEADLINE, || async {
         Ok(level(world, namespace, name).await?.filter(|level| level != "edited"))
     })
     .await
@@ -49,7 +49,7 @@ async fn manifests_at_an_address_are_installed_and_what_changes_there_is_not_bro
     let url = world.shelf.put("plain/1.0.1.yaml", config("plain", "high"));
     let source = json!({"manifests": {"url": url}});
     world.apply("plain", json!({"source": source, "release": {"namespace": "plain"}})).await?;
-    until("the new version is there", PATIENCE, || async {
+    until("the new version is there", DEADLINE, || async {
         Ok((level(world, "plain", "plain").await?.as_deref() == Some("high")).then_some(()))
     })
     .await

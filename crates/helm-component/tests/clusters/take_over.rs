@@ -15,7 +15,7 @@ use testbed::until;
 
 use crate::chart::{packed, push};
 use crate::hooks::{borrowed, job};
-use crate::world::{PATIENCE, World, apply_yaml, condition_of, notes, world};
+use crate::world::{DEADLINE, World, apply_yaml, condition_of, notes, world};
 
 /// Returns a chart of a workload, a ConfigMap, one object that only some values enable, and a hook for each event
 /// of a release.
@@ -60,7 +60,7 @@ async fn installed_from(
     let chart = chart.to_str().context("a path")?;
     let install = ["install", name, chart, "--create-namespace", "--set", set];
     world.helm(name, &[&install[..], flags].concat()).await?;
-    until("the release is up", PATIENCE, || async {
+    until("the release is up", DEADLINE, || async {
         let found = deployments(world, name)?.get("main").await?;
         let status = found.status.clone().unwrap_or_default();
         Ok((status.available_replicas == Some(1)).then_some(()))
@@ -150,7 +150,7 @@ async fn an_equal_release_is_taken_over_without_a_change_and_kept_so_until_its_f
     assert_eq!(message, "taken over from another system, and nothing differs");
 
     edit(world, "equal", "edited").await?;
-    until("the edit is reported", PATIENCE, || async {
+    until("the edit is reported", DEADLINE, || async {
         let component = world.components()?.get("equal").await?;
         let applied = condition_of(&component, "Applied");
         Ok(applied.filter(|(_, _, message)| message.contains("left so: ConfigMap equal/settings")))
@@ -159,7 +159,7 @@ async fn an_equal_release_is_taken_over_without_a_change_and_kept_so_until_its_f
     assert_eq!(level(world, "equal", "settings").await?.as_deref(), Some("edited"));
 
     world.apply("equal", spec(&source, "equal", &json!({"values": {"level": "higher"}}))).await?;
-    until("the upgrade is there", PATIENCE, || async {
+    until("the upgrade is there", DEADLINE, || async {
         Ok((level(world, "equal", "settings").await?.as_deref() == Some("higher")).then_some(()))
     })
     .await?;
@@ -168,7 +168,7 @@ async fn an_equal_release_is_taken_over_without_a_change_and_kept_so_until_its_f
     let jobs: Api<Job> = Api::namespaced(world.target.client()?, "equal");
     assert!(jobs.get_opt("upgrades").await?.is_some(), "its hooks are those of an upgrade");
     edit(world, "equal", "edited").await?;
-    until("from now on edits are put right", PATIENCE, || async {
+    until("from now on edits are put right", DEADLINE, || async {
         Ok((level(world, "equal", "settings").await?.as_deref() == Some("higher")).then_some(()))
     })
     .await?;
@@ -240,7 +240,7 @@ async fn what_an_equal_release_made_beside_the_content_stays_until_the_first_cha
 
     // With the new kind served, the chart no longer contains this object, without any change of the spec.
     apply_yaml(&world.target.client()?, &notes("beside.example.org")).await?;
-    until("the stopgap goes", PATIENCE, || async {
+    until("the stopgap goes", DEADLINE, || async {
         Ok(level(world, "beside", "stopgap").await?.is_none().then_some(()))
     })
     .await?;
@@ -250,7 +250,7 @@ async fn what_an_equal_release_made_beside_the_content_stays_until_the_first_cha
     assert_eq!(named, Some(vec!["ConfigMap beside/looked-up".to_owned()]));
 
     world.apply("beside", spec(&source, "beside", &json!({"values": {"level": "higher"}}))).await?;
-    until("the content is as the chart renders it", PATIENCE, || async {
+    until("the content is as the chart renders it", DEADLINE, || async {
         Ok(level(world, "beside", "looked-up").await?.is_none().then_some(()))
     })
     .await?;
@@ -281,7 +281,7 @@ async fn fields_of_a_release_that_helm_made_by_updates_go_with_an_upgrade_too() 
     assert_eq!((found.from, found.revision, found.differing_count), (vec!["Helm".to_owned()], Some(1), None));
 
     world.apply("elder", spec(&source, "elder", &json!({"values": {"level": "high"}}))).await?;
-    until("the field is gone", PATIENCE, || async {
+    until("the field is gone", DEADLINE, || async {
         let data = json!(configs.get("fields").await?.data);
         Ok((data == json!({"level": "high"})).then_some(()))
     })
@@ -302,7 +302,7 @@ async fn an_upgrade_takes_what_others_applied_as_the_chart_says() -> Result<()> 
 
     world.apply("grown", spec(&source, "grown", &values("high", true))).await?;
     for name in ["settings", "extra"] {
-        until("it is as the chart says", PATIENCE, || async {
+        until("it is as the chart says", DEADLINE, || async {
             Ok((level(world, "grown", name).await?.as_deref() == Some("high")).then_some(()))
         })
         .await?;
@@ -332,11 +332,11 @@ async fn what_differs_is_named_and_put_right_where_somebody_says_so() -> Result<
 
     let corrects = json!({"values": {"level": "high"}, "drift": {"mode": "Correct"}});
     world.apply("drifted", spec(&source, "drifted", &corrects)).await?;
-    until("it is put right", PATIENCE, || async {
+    until("it is put right", DEADLINE, || async {
         Ok((level(world, "drifted", "settings").await?.as_deref() == Some("high")).then_some(()))
     })
     .await?;
-    until("it is as any other component", PATIENCE, || async {
+    until("it is as any other component", DEADLINE, || async {
         Ok(adoption(&world.components()?.get("drifted").await?).is_none().then_some(()))
     })
     .await?;
@@ -417,7 +417,7 @@ async fn objects_that_others_applied_are_taken_over_as_they_are_and_nothing_else
     assert!(deployments(world, "argo")?.get_opt("main").await?.is_some(), "what is missing is made");
 
     world.apply("argo", wished("top")).await?;
-    until("the upgrade is there, and the field is gone", PATIENCE, || async {
+    until("the upgrade is there, and the field is gone", DEADLINE, || async {
         let data = config_maps(world, "argo")?.get("settings").await?.data.unwrap_or_default();
         Ok((data.len() == 1 && data["level"] == "top").then_some(()))
     })

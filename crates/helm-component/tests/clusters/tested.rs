@@ -11,7 +11,7 @@ use testbed::until;
 use crate::chart::{packed, push};
 use crate::frozen::renders;
 use crate::hooks::{Story, USER, borrowed, config, job, pod, story, wished};
-use crate::world::{PATIENCE, World, condition_of, ready_of, world};
+use crate::world::{DEADLINE, World, condition_of, ready_of, world};
 
 fn test(weight: &str, policy: &str) -> String {
     format!("helm.sh/hook: test, helm.sh/hook-weight: \"{weight}\", helm.sh/hook-delete-policy: \"{policy}\"")
@@ -31,7 +31,7 @@ async fn ask(world: &World, name: &str, moment: &str) -> Result<()> {
 
 async fn over(world: &World, name: &str, moment: &str) -> Result<HelmComponent> {
     let components = world.components()?;
-    until("the tests are over", PATIENCE, || async {
+    until("the tests are over", DEADLINE, || async {
         let component = components.get(name).await?;
         let handled = component.status.as_ref().and_then(|status| status.last_handled_test_at.as_deref());
         let tested = condition_of(&component, "TestSuccess");
@@ -141,7 +141,7 @@ async fn a_new_process_goes_on_with_a_test_and_runs_none_twice() -> Result<()> {
     let mark = world.target.audit()?.mark()?;
     ask(&world, "midtest", "now").await?;
     let components = world.components()?;
-    until("the second test runs", PATIENCE, || async {
+    until("the second test runs", DEADLINE, || async {
         let tested = condition_of(&components.get("midtest").await?, "TestSuccess");
         Ok(tested.is_some_and(|(_, _, message)| message.contains("Pod midtest/second-")).then_some(()))
     })

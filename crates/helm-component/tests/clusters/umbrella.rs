@@ -103,7 +103,7 @@ async fn subcharts_by_alias_condition_and_tag_imported_values_libraries_and_file
         "tags": {"extra": true}, "global": {"colour": "blue"},
     });
     world.apply("umbrella", spec(other)).await?;
-    testbed::until("the other subcharts are there instead", crate::world::PATIENCE, || async {
+    testbed::until("the other subcharts are there instead", crate::world::DEADLINE, || async {
         let expected =
             json!({"main": main, "second-config": {"level": "two", "global": "blue"}, "tagged": null});
         Ok((installed(world, "umbrella").await? == expected).then_some(()))

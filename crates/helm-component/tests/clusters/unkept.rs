@@ -11,7 +11,7 @@ use testbed::until;
 
 use crate::hooks::USER;
 use crate::take_over::{adoption, content, installed, level, spec};
-use crate::world::{PATIENCE, World, apply_yaml, world};
+use crate::world::{DEADLINE, World, apply_yaml, world};
 
 const NAME: &str = "unkept";
 
@@ -49,7 +49,7 @@ async fn refuse(world: &World) -> Result<()> {
     let components = world.components()?;
     let adopted = json!({"status": {"adopted": {"from": ["nobody"]}}});
     let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
-    until("the hub refuses it", PATIENCE, || async {
+    until("the hub refuses it", DEADLINE, || async {
         let patched = components.patch_status(NAME, &dry_run, &Patch::Merge(&adopted)).await;
         Ok(is_denied(&patched).then_some(()))
     })
@@ -85,7 +85,7 @@ async fn refuse_on_target(world: &World, name: &str) -> Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(client, name);
     let edit = json!({"metadata": {"annotations": {"probe": "x"}}});
     let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
-    until("the target refuses it", PATIENCE, || async {
+    until("the target refuses it", DEADLINE, || async {
         let patched = maps.patch("settings", &dry_run, &Patch::Merge(&edit)).await;
         Ok(is_denied(&patched).then_some(()))
     })
@@ -117,14 +117,14 @@ async fn what_the_hub_does_not_keep_of_a_take_over_is_not_acted_on() -> Result<(
         let seen = passes(world)?;
         let again = asked_for(&number.to_string());
         components.patch(NAME, &PatchParams::default(), &Patch::Merge(again)).await?;
-        until("there was another pass", PATIENCE, || async { Ok((passes(world)? > seen).then_some(())) })
+        until("there was another pass", DEADLINE, || async { Ok((passes(world)? > seen).then_some(())) })
             .await?;
         assert_eq!(content(world, NAME).await?, before, "nothing was sent or deleted");
     }
 
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(world.hub.client()?);
     bindings.delete(NAME, &DeleteParams::default()).await?;
-    until("it is taken over", PATIENCE, || async {
+    until("it is taken over", DEADLINE, || async {
         // The deletion of a policy takes effect after a moment.
         let again = asked_for(&jiff::Timestamp::now().to_string());
         components.patch(NAME, &PatchParams::default(), &Patch::Merge(again)).await?;
@@ -155,7 +155,7 @@ async fn a_new_process_goes_on_with_a_take_over_as_the_upgrade_that_it_is() -> R
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(world.target.client()?);
     bindings.delete(name, &DeleteParams::default()).await?;
     let components = world.components()?;
-    until("the upgrade is there", PATIENCE, || async {
+    until("the upgrade is there", DEADLINE, || async {
         let again = asked_for(&jiff::Timestamp::now().to_string());
         components.patch(name, &PatchParams::default(), &Patch::Merge(again)).await?;
         Ok((level(&world, name, "settings").await?.as_deref() == Some("high")).then_some(()))

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use testbed::until;
 
 use crate::chart::push;
-use crate::world::{HUB_NAMESPACE, PATIENCE, World, ready_of, world};
+use crate::world::{DEADLINE, HUB_NAMESPACE, World, ready_of, world};
 
 const SHOWN: &str = r#"apiVersion: v1
 kind: ConfigMap
@@ -43,7 +43,7 @@ async fn shown(world: &World, name: &str) -> Result<Option<(Value, String)>> {
 }
 
 async fn until_shown(world: &World, name: &str, what: &str, expected: Value) -> Result<String> {
-    let (data, version) = until(what, PATIENCE, || async {
+    let (data, version) = until(what, DEADLINE, || async {
         Ok(shown(world, name).await?.filter(|(data, _)| *data == expected))
     })
     .await?;
@@ -54,7 +54,7 @@ async fn until_shown(world: &World, name: &str, what: &str, expected: Value) -> 
 /// Waits until the component reports ValuesMissing with these words.
 async fn until_told(world: &World, name: &str, words: &str) -> Result<()> {
     let components = world.components()?;
-    until(words, PATIENCE, || async {
+    until(words, DEADLINE, || async {
         let ready = ready_of(&components.get(name).await?);
         let is_told = |(_, reason, message): (String, String, String)| {
             reason == "ValuesMissing" && message.contains(words)
@@ -67,7 +67,7 @@ async fn until_told(world: &World, name: &str, words: &str) -> Result<()> {
 /// Waits until the status records these optional entries as installed.
 async fn until_recorded(world: &World, name: &str, expected: Value) -> Result<()> {
     let components = world.components()?;
-    until("the record of optional values", PATIENCE, || async {
+    until("the record of optional values", DEADLINE, || async {
         let status = components.get(name).await?.status;
         let recorded = json!(status.and_then(|status| status.values_from));
         Ok((recorded == expected).then_some(()))

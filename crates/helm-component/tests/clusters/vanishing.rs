@@ -9,14 +9,14 @@ use testbed::until;
 
 use crate::chart::push;
 use crate::hooks::{USER, borrowed, config, job, story, until_waiting, wished};
-use crate::world::{PATIENCE, World, ready_of, world};
+use crate::world::{DEADLINE, World, ready_of, world};
 
 const AT_ONCE: &str = "ttlSecondsAfterFinished: 0";
 
 /// Waits until the hooks of an event have succeeded.
 async fn succeeded(world: &World, name: &str, event: &str) -> Result<Hooks> {
     let components = world.components()?;
-    let waited = until(&format!("{event} of {name} is over"), PATIENCE, || async {
+    let waited = until(&format!("{event} of {name} is over"), DEADLINE, || async {
         let hooks = components.get(name).await?.status.and_then(|status| status.hooks);
         Ok(hooks.filter(|hooks| hooks.event == event && hooks.phase == HookPhase::Succeeded))
     })
@@ -31,7 +31,7 @@ async fn succeeded(world: &World, name: &str, event: &str) -> Result<Hooks> {
 }
 
 async fn until_gone(world: &World, namespace: &str, job: &str) -> Result<()> {
-    until(&format!("{job} is gone"), PATIENCE, || async {
+    until(&format!("{job} is gone"), DEADLINE, || async {
         Ok(world.on_target("batch/v1", "Job", namespace, job).await?.is_none().then_some(()))
     })
     .await
@@ -89,7 +89,7 @@ async fn until_reported(world: &World, namespace: &str, job: &str, reason: &str)
     let events: Api<Event> = Api::namespaced(world.target.client()?, namespace);
     let fields = format!("involvedObject.kind=Job,involvedObject.name={job},reason={reason}");
     let of_job = ListParams::default().fields(&fields);
-    until(&format!("{reason} of {job} is reported"), PATIENCE, || async {
+    until(&format!("{reason} of {job} is reported"), DEADLINE, || async {
         Ok((!events.list(&of_job).await?.items.is_empty()).then_some(()))
     })
     .await
@@ -99,7 +99,7 @@ async fn until_reported(world: &World, namespace: &str, job: &str, reason: &str)
 async fn end(world: &World, namespace: &str, job: &str, phase: &str) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(world.target.client()?, namespace);
     let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
-    let pod = until("the Job has a Pod", PATIENCE, || async {
+    let pod = until("the Job has a Pod", DEADLINE, || async {
         Ok(pods.list(&of_job).await?.items.into_iter().next())
     })
     .await?;

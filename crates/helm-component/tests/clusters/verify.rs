@@ -155,7 +155,7 @@ async fn an_upgrade_to_unsigned_content_and_a_changed_key_leave_what_runs_as_it_
 /// Waits until the condition Ready has this reason and a message with these words.
 pub(crate) async fn until_told(world: &World, name: &str, reason: &str, words: &str) -> Result<()> {
     let components = world.components()?;
-    testbed::until(words, crate::world::PATIENCE, || async {
+    testbed::until(words, crate::world::DEADLINE, || async {
         let ready = ready_of(&components.get(name).await?);
         let is = ready.is_some_and(|(_, why, message)| why == reason && message.contains(words));
         Ok(is.then_some(()))

@@ -6,7 +6,7 @@ use kyma_api::{HelmComponent, State};
 use serde_json::{Value, json};
 use testbed::until;
 
-use crate::world::{PATIENCE, World, api, ready_of, world};
+use crate::world::{DEADLINE, World, api, ready_of, world};
 
 /// Returns a workload, and a CRD whose objects have a status. Pods of outcome `unready` never become ready.
 fn manifest(name: &str, workload: &str, version: &str, outcome: &str) -> String {
@@ -59,7 +59,7 @@ async fn wish(world: &World, name: &str, workload: &str, version: &str, outcome:
 /// Waits until the component is in this state in its current generation.
 async fn until_in(world: &World, name: &str, state: State) -> Result<HelmComponent> {
     let components = world.components()?;
-    until(&format!("{name} is {state}"), PATIENCE, || async {
+    until(&format!("{name} is {state}"), DEADLINE, || async {
         let component = components.get(name).await?;
         let held = component.status.as_ref().and_then(|status| status.state);
         Ok((ready_of(&component).is_some() && held == Some(state)).then_some(component))

@@ -21,7 +21,7 @@ use crate::shelf::Shelf;
 
 pub(crate) const HUB_NAMESPACE: &str = "kcp-system";
 /// Deadline of a wait on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 const BINARY: &str = env!("CARGO_BIN_EXE_helm-component");
 pub(crate) const ACCESS: &str = "access";
 /// Name of the image-pull Secret of targets in the operator's flags.
@@ -108,7 +108,7 @@ impl World {
     /// Waits until the condition Ready of the current generation has this status and reason, and returns the
     /// component.
     pub(crate) async fn ready(&self, name: &str, status: &str, reason: &str) -> Result<HelmComponent> {
-        self.ready_within(PATIENCE, name, status, reason).await
+        self.ready_within(DEADLINE, name, status, reason).await
     }
 
     /// Does the same as [`World::ready`] with another deadline.
@@ -151,7 +151,7 @@ impl World {
     /// Waits until the component is gone from the hub.
     pub(crate) async fn gone(&self, name: &str) -> Result<()> {
         let components = self.components()?;
-        let waited = until(&format!("{name} is gone"), PATIENCE, || async {
+        let waited = until(&format!("{name} is gone"), DEADLINE, || async {
             Ok(components.get_opt(name).await?.is_none().then_some(()))
         })
         .await;
@@ -207,7 +207,7 @@ impl World {
     /// that phase: it sets a Pod that it read as pending to Running without a precondition.
     pub(crate) async fn end_pod(&self, namespace: &str, name: &str, phase: &str) -> Result<()> {
         let pods: Api<Pod> = Api::namespaced(self.target.client()?, namespace);
-        until(&format!("Pod {namespace}/{name} runs"), PATIENCE, || async {
+        until(&format!("Pod {namespace}/{name} runs"), DEADLINE, || async {
             let status = pods.get(name).await?.status.unwrap_or_default();
             Ok((status.phase.as_deref() == Some("Running")).then_some(()))
         })
