@@ -10,7 +10,7 @@ use std::time::Instant;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ApiResource;
 use kube::core::DynamicObject;
-use kyma_sdk::{Interest, Process, Sighting, Watches};
+use kyma_sdk::{Interest, ObjectEvent, Process, Watches};
 use kyma_targets::{ComponentTarget, SecretKey};
 
 use crate::sight::Dependent;
@@ -66,11 +66,11 @@ impl Namespaces {
         let listening = Arc::clone(&state);
         let listener = move |target: Option<&SecretKey>,
                              interest: &Interest,
-                             sighting: &Sighting,
+                             event: &ObjectEvent,
                              dependents: &[Dependent]| {
             let name = interest.fields.as_deref().and_then(|fields| fields.strip_prefix(NAMED));
             let Some(name) = name else { return };
-            let shown = shown(sighting);
+            let shown = shown(event);
             let is_news = lock(&listening).show((target.cloned(), name.to_owned()), shown);
             if shown == Shown::Over && is_news {
                 dependents.iter().for_each(&wake);
@@ -192,12 +192,12 @@ fn interest(name: &str) -> Interest {
     Interest { fields: Some(format!("{NAMED}{name}")), ..Interest::in_kind(&kind) }
 }
 
-fn shown(sighting: &Sighting) -> Shown {
+fn shown(event: &ObjectEvent) -> Shown {
     let is_ending = |object: &DynamicObject| object.metadata.deletion_timestamp.is_some();
-    let ending = match sighting {
-        Sighting::Listed { objects, .. } => objects.iter().any(is_ending),
-        Sighting::Applied(object) => is_ending(object),
-        Sighting::Deleted(_) => false,
+    let ending = match event {
+        ObjectEvent::Listed { objects, .. } => objects.iter().any(is_ending),
+        ObjectEvent::Applied(object) => is_ending(object),
+        ObjectEvent::Deleted(_) => false,
     };
     if ending { Shown::Ending } else { Shown::Over }
 }
@@ -219,15 +219,15 @@ mod tests {
             .unwrap()
     }
 
-    fn listed(objects: Vec<DynamicObject>) -> Sighting {
-        Sighting::Listed { objects, version: "1".to_owned() }
+    fn listed(objects: Vec<DynamicObject>) -> ObjectEvent {
+        ObjectEvent::Listed { objects, version: "1".to_owned() }
     }
 
     #[test]
     fn a_namespace_ends_until_it_is_gone_or_another_one_is_there() {
         assert_eq!(shown(&listed(vec![namespace(true)])), Shown::Ending);
-        assert_eq!(shown(&Sighting::Applied(Box::new(namespace(true)))), Shown::Ending);
-        assert_eq!(shown(&Sighting::Deleted(Box::new(namespace(true)))), Shown::Over);
+        assert_eq!(shown(&ObjectEvent::Applied(Box::new(namespace(true)))), Shown::Ending);
+        assert_eq!(shown(&ObjectEvent::Deleted(Box::new(namespace(true)))), Shown::Over);
         assert_eq!(shown(&listed(vec![])), Shown::Over);
         assert_eq!(shown(&listed(vec![namespace(false)])), Shown::Over);
     }

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::core::DynamicObject;
 use kyma_api::{annotations, labels};
 use kyma_object_set::{GroupKind, Identity};
-use kyma_sdk::{Interest, Process, Sighting, Watches};
+use kyma_sdk::{Interest, ObjectEvent, Process, Watches};
 use kyma_targets::{ComponentTarget, SecretKey};
 
 use crate::hooks::{self, HookState};
@@ -72,14 +72,14 @@ impl Outcomes {
         let listening = Arc::clone(&held);
         let listener = move |target: Option<&SecretKey>,
                              interest: &Interest,
-                             sighting: &Sighting,
+                             event: &ObjectEvent,
                              dependents: &[Dependent]| {
             let concerned: Vec<&Dependent> =
-                dependents.iter().filter(|dependent| concerns(sighting, dependent)).collect();
+                dependents.iter().filter(|dependent| concerns(event, dependent)).collect();
             {
                 let mut held = lock(&listening);
                 for dependent in &concerned {
-                    held.take(dependent, target, interest, sighting);
+                    held.take(dependent, target, interest, event);
                 }
             }
             concerned.into_iter().for_each(&wake);
@@ -216,7 +216,7 @@ impl HookSubscriptions {
         dependent: &Dependent,
         target: Option<&SecretKey>,
         interest: &Interest,
-        sighting: &Sighting,
+        event: &ObjectEvent,
     ) {
         let Some(subscription) = self.subscriptions.get_mut(dependent) else { return };
         if subscription.target.as_ref() != target {
@@ -224,10 +224,10 @@ impl HookSubscriptions {
         }
         let kind = GroupKind::new(&interest.group, &interest.kind);
         for (mark, run) in &mut subscription.runs {
-            match sighting {
-                Sighting::Listed { objects, .. } => run.take_list(mark, &kind, objects),
-                Sighting::Applied(object) => run.take_one(mark, &kind, object, false),
-                Sighting::Deleted(object) => run.take_one(mark, &kind, object, true),
+            match event {
+                ObjectEvent::Listed { objects, .. } => run.take_list(mark, &kind, objects),
+                ObjectEvent::Applied(object) => run.take_one(mark, &kind, object, false),
+                ObjectEvent::Deleted(object) => run.take_one(mark, &kind, object, true),
             }
         }
     }
@@ -293,10 +293,10 @@ impl std::fmt::Debug for Outcomes {
 
 /// Reports whether the event is about a hook of this component, or is a list, after which earlier reads must be
 /// repeated.
-fn concerns(sighting: &Sighting, dependent: &Dependent) -> bool {
-    match sighting {
-        Sighting::Listed { .. } => true,
-        Sighting::Applied(object) | Sighting::Deleted(object) => {
+fn concerns(event: &ObjectEvent, dependent: &Dependent) -> bool {
+    match event {
+        ObjectEvent::Listed { .. } => true,
+        ObjectEvent::Applied(object) | ObjectEvent::Deleted(object) => {
             object.labels().get(labels::HOOK_OF).is_some_and(|owner| **owner == *dependent.owner)
         }
     }

@@ -20,7 +20,7 @@ use kube::core::DynamicObject;
 use kyma_api::names;
 use kyma_health::Health;
 use kyma_object_set::{Cluster, GroupKind, Identity, Inventory, Kinds, Mapping, ObservedObject};
-use kyma_sdk::{Content, Failure, Interest, Listener, Process, Sighting, WatchLimit, Watches};
+use kyma_sdk::{Content, Failure, Interest, Listener, ObjectEvent, Process, WatchLimit, Watches};
 use kyma_targets::{ComponentTarget, SecretKey};
 
 use crate::expressions::Rules;
@@ -252,10 +252,10 @@ impl<W: Fn(&Dependent) + Send + Sync + 'static> Listener<Dependent> for Listenin
         &self,
         target: Option<&SecretKey>,
         interest: &Interest,
-        sighting: &Sighting,
+        event: &ObjectEvent,
         dependents: &[Dependent],
     ) {
-        let changed = self.store.take(target, interest, sighting);
+        let changed = self.store.take(target, interest, event);
         dependents.iter().filter(|dependent| changed.concerns(dependent)).for_each(&self.wake);
     }
 

@@ -4,7 +4,9 @@ use std::sync::{Arc, Weak};
 
 use kube_runtime::reflector::Store;
 use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
-use kyma_sdk::{AccessChange, Change, Interest, KymaAccess, KymaKey, Reconciler, Runtime, Sighting, Watches};
+use kyma_sdk::{
+    AccessChange, Change, Interest, KymaAccess, KymaKey, ObjectEvent, Reconciler, Runtime, Watches,
+};
 use kyma_targets::{SecretKey, TargetEvent};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -57,10 +59,10 @@ pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::Metri
 fn assemble(args: KymaArgs, runtime: Runtime, triggers: Triggers, metrics: KymaMetrics) -> Arc<State> {
     Arc::new_cyclic(|state: &Weak<State>| {
         let state = state.clone();
-        let listener = move |_: Option<&SecretKey>, at: &Interest, sighting: &Sighting, kymas: &[KymaKey]| {
+        let listener = move |_: Option<&SecretKey>, at: &Interest, event: &ObjectEvent, kymas: &[KymaKey]| {
             let Some(state) = state.upgrade() else { return };
             for kyma in kymas {
-                follow_target(&state, kyma, at, sighting);
+                follow_target(&state, kyma, at, event);
             }
         };
         let watches = Watches::new(runtime.operator.name, &runtime.process, listener);
@@ -69,13 +71,13 @@ fn assemble(args: KymaArgs, runtime: Runtime, triggers: Triggers, metrics: KymaM
 }
 
 /// Requeues a Kyma after a change on its target. Ignores the operator's own writes.
-fn follow_target(state: &State, kyma: &KymaKey, at: &Interest, sighting: &Sighting) {
+fn follow_target(state: &State, kyma: &KymaKey, at: &Interest, event: &ObjectEvent) {
     let is_news = if admission::watch::is_of(at) {
-        admission::watch::record_event(state, kyma, at, sighting)
+        admission::watch::record_event(state, kyma, at, event)
     } else if pull_secret::watch::is_of(at) {
-        pull_secret::watch::saw(state, kyma, sighting)
+        pull_secret::watch::saw(state, kyma, event)
     } else {
-        saw_kyma(state, kyma, sighting)
+        saw_kyma(state, kyma, event)
     };
     if is_news {
         state.wake(kyma);
@@ -96,19 +98,19 @@ fn tell_answers(state: &Arc<State>) {
 }
 
 /// Records a watch event of a target's Kyma. Returns false if it changes nothing.
-fn saw_kyma(state: &State, kyma: &KymaKey, sighting: &Sighting) -> bool {
+fn saw_kyma(state: &State, kyma: &KymaKey, event: &ObjectEvent) -> bool {
     let is_ours = |object: &&kube::api::DynamicObject| object.metadata.name.as_deref() == Some(NAME);
-    match sighting {
-        Sighting::Listed { objects, .. } => {
+    match event {
+        ObjectEvent::Listed { objects, .. } => {
             let seen = objects.iter().find(is_ours).and_then(TargetKyma::of);
-            state.remotes().record_list(kyma, seen, sighting.revision().unwrap_or_default())
+            state.remotes().record_list(kyma, seen, event.revision().unwrap_or_default())
         }
         // Ignore objects that the watch did not request.
-        Sighting::Applied(object) | Sighting::Deleted(object) if !is_ours(&&**object) => false,
-        Sighting::Applied(object) => {
+        ObjectEvent::Applied(object) | ObjectEvent::Deleted(object) if !is_ours(&&**object) => false,
+        ObjectEvent::Applied(object) => {
             TargetKyma::of(object).is_some_and(|seen| state.remotes().record_event(kyma, seen))
         }
-        Sighting::Deleted(object) => {
+        ObjectEvent::Deleted(object) => {
             TargetKyma::of(object).is_some_and(|last| state.remotes().record_deletion(kyma, &last))
         }
     }

@@ -12,7 +12,7 @@ use kyma_api::visibility::Viewer;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, names};
 use kyma_sdk::{
     AccessChange, Change, DeleteGate, Failure, FeedEvent, HubResource, Interest, KymaAccess, KymaKey,
-    PausedOperations, ReconcileContext, Reconciler, Runtime, Sighting, Wait, Watches, feed, is_local,
+    ObjectEvent, PausedOperations, ReconcileContext, Reconciler, Runtime, Wait, Watches, feed, is_local,
 };
 use kyma_targets::SecretKey;
 use tokio::time::MissedTickBehavior;
@@ -50,13 +50,13 @@ pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
                 follow_kymas(state, change);
             }
         });
-    let sighted = Arc::clone(&place);
+    let listening = Arc::clone(&place);
     let watches = Watches::new(
         FIELD_MANAGER,
         &runtime.process,
-        move |_: Option<&SecretKey>, interest: &Interest, sighting: &Sighting, kymas: &[KymaKey]| {
-            if let Some(state) = sighted.get() {
-                saw(state, interest, sighting, kymas);
+        move |_: Option<&SecretKey>, interest: &Interest, event: &ObjectEvent, kymas: &[KymaKey]| {
+            if let Some(state) = listening.get() {
+                saw(state, interest, event, kymas);
             }
         },
     );
@@ -117,10 +117,10 @@ fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
     }
 }
 
-fn saw(state: &State, interest: &Interest, sighting: &Sighting, kymas: &[KymaKey]) {
+fn saw(state: &State, interest: &Interest, event: &ObjectEvent, kymas: &[KymaKey]) {
     for kyma in kymas {
         // Without a session, this is the watch of a cleanup, which reads the target itself.
-        if state.session(kyma).is_none_or(|session| session::saw(&session, interest, sighting)) {
+        if state.session(kyma).is_none_or(|session| session::saw(&session, interest, event)) {
             state.wake(kyma);
         }
     }

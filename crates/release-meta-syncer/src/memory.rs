@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn sightings_of_what_we_left_are_no_news() {
+    fn events_of_what_we_left_are_no_news() {
         let mut memory = settled();
         assert!(!memory.saw(thing("a"), Some(mark("f"))));
         assert!(!memory.saw(WatchedObject::Crd("crd".into()), Some(mark("f"))));

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
 use kyma_object_set::drift::fingerprint;
-use kyma_sdk::{Interest, Sighting, is_on_record};
+use kyma_sdk::{Interest, ObjectEvent, is_on_record};
 use kyma_targets::Target;
 
 use crate::FIELD_MANAGER;
@@ -65,7 +65,7 @@ impl Session {
 }
 
 /// Records a watch event. Returns true if the target must be read again.
-pub(crate) fn saw(session: &Session, interest: &Interest, sighting: &Sighting) -> bool {
+pub(crate) fn saw(session: &Session, interest: &Interest, event: &ObjectEvent) -> bool {
     let kind = Kind::BOTH.into_iter().find(|kind| kind.resource().plural == interest.plural);
     let thing = |object: &DynamicObject| {
         let name = object.name_any();
@@ -75,11 +75,11 @@ pub(crate) fn saw(session: &Session, interest: &Interest, sighting: &Sighting) -
         )
     };
     let mut memory = session.memory();
-    match sighting {
+    match event {
         // CRDs of other operators have the same label.
-        Sighting::Applied(object) => memory.saw(thing(object), Some(mark(object))),
-        Sighting::Deleted(object) => memory.saw(thing(object), None),
-        Sighting::Listed { objects, .. } => {
+        ObjectEvent::Applied(object) => memory.saw(thing(object), Some(mark(object))),
+        ObjectEvent::Deleted(object) => memory.saw(thing(object), None),
+        ObjectEvent::Listed { objects, .. } => {
             let seen = objects.iter().map(|object| (thing(object), mark(object))).collect();
             memory.listed(seen, kind)
         }

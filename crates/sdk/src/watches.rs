@@ -85,7 +85,7 @@ impl Interest {
 
 /// Event of a watch.
 #[derive(Clone, Debug)]
-pub enum Sighting {
+pub enum ObjectEvent {
     /// The complete list, at the start and after every gap. Objects that it lacks are gone.
     Listed {
         /// All objects.
@@ -99,7 +99,7 @@ pub enum Sighting {
     Deleted(Box<DynamicObject>),
 }
 
-impl Sighting {
+impl ObjectEvent {
     /// Returns the resourceVersion up to which the stream has delivered all events; `None` if the server's are not
     /// numeric. Those of one kind are comparable (KEP-5504).
     pub fn revision(&self) -> Option<u64> {
@@ -128,7 +128,7 @@ pub trait Listener<D>: Send + Sync + 'static {
         &self,
         target: Option<&SecretKey>,
         interest: &Interest,
-        sighting: &Sighting,
+        event: &ObjectEvent,
         dependents: &[D],
     );
 
@@ -143,16 +143,16 @@ pub trait Listener<D>: Send + Sync + 'static {
 
 impl<D, F> Listener<D> for F
 where
-    F: Fn(Option<&SecretKey>, &Interest, &Sighting, &[D]) + Send + Sync + 'static,
+    F: Fn(Option<&SecretKey>, &Interest, &ObjectEvent, &[D]) + Send + Sync + 'static,
 {
     fn on_event(
         &self,
         target: Option<&SecretKey>,
         interest: &Interest,
-        sighting: &Sighting,
+        event: &ObjectEvent,
         dependents: &[D],
     ) {
-        self(target, interest, sighting, dependents);
+        self(target, interest, event, dependents);
     }
 }
 

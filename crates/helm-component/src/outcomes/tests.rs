@@ -37,16 +37,16 @@ fn job(run: &str, name: &str, condition: Option<&str>) -> DynamicObject {
     .unwrap()
 }
 
-fn applied(object: DynamicObject) -> Sighting {
-    Sighting::Applied(Box::new(object))
+fn applied(object: DynamicObject) -> ObjectEvent {
+    ObjectEvent::Applied(Box::new(object))
 }
 
-fn deleted(object: DynamicObject) -> Sighting {
-    Sighting::Deleted(Box::new(object))
+fn deleted(object: DynamicObject) -> ObjectEvent {
+    ObjectEvent::Deleted(Box::new(object))
 }
 
-fn listed(objects: Vec<DynamicObject>) -> Sighting {
-    Sighting::Listed { objects, version: "1".to_owned() }
+fn listed(objects: Vec<DynamicObject>) -> ObjectEvent {
+    ObjectEvent::Listed { objects, version: "1".to_owned() }
 }
 
 /// Returns the state for a component that waits for the Jobs `a` and `b` of a run.
@@ -56,8 +56,8 @@ fn waiting() -> HookSubscriptions {
     held
 }
 
-fn saw(held: &mut HookSubscriptions, sighting: &Sighting) {
-    held.take(&dependent(), None, &jobs(), sighting);
+fn saw(held: &mut HookSubscriptions, event: &ObjectEvent) {
+    held.take(&dependent(), None, &jobs(), event);
 }
 
 fn told(held: &mut HookSubscriptions, name: &str) -> HookState {
@@ -142,8 +142,8 @@ fn news_of_what_is_missing_is_waited_for_a_moment() {
 #[test]
 fn who_hears_of_a_hook_is_who_made_it() {
     let other = Dependent { owner: "other".into(), ..dependent() };
-    let sighting = applied(job(RUN, "a", None));
-    assert!(concerns(&sighting, &dependent()) && !concerns(&sighting, &other));
+    let event = applied(job(RUN, "a", None));
+    assert!(concerns(&event, &dependent()) && !concerns(&event, &other));
     assert!(concerns(&listed(vec![]), &other));
 }
 

@@ -8,7 +8,7 @@ use kube::core::DynamicObject;
 use kyma_api::{annotations, labels};
 use kyma_health::HealthStatus;
 use kyma_object_set::{GroupKind, Identity, ObservedObject, drift};
-use kyma_sdk::{Content, Interest, Sighting};
+use kyma_sdk::{Content, Interest, ObjectEvent};
 
 use super::index::Index;
 use super::verdict::Verdict;
@@ -61,10 +61,10 @@ struct Note {
 }
 
 impl DeliveredObjects {
-    fn reach(&mut self, content: Content, sighting: &Sighting) {
-        let revision = sighting.revision().unwrap_or_default();
+    fn reach(&mut self, content: Content, event: &ObjectEvent) {
+        let revision = event.revision().unwrap_or_default();
         // After a restore of the target, the version of a list may be lower than that of earlier events.
-        let is_list = matches!(sighting, Sighting::Listed { .. });
+        let is_list = matches!(event, ObjectEvent::Listed { .. });
         let after = |before: u64| if is_list { revision } else { revision.max(before) };
         self.any = after(self.any);
         if content == Content::Whole && (is_list || self.whole.is_some()) {
@@ -86,12 +86,12 @@ impl Objects {
         &mut self,
         manager: &str,
         interest: &Interest,
-        sighting: &Sighting,
+        event: &ObjectEvent,
         verdicts: Vec<Option<Verdict>>,
     ) {
-        let Sighting::Listed { objects: list, .. } = sighting else { return };
+        let ObjectEvent::Listed { objects: list, .. } = event else { return };
         let kind = GroupKind::new(&interest.group, &interest.kind);
-        self.told.reach(interest.content, sighting);
+        self.told.reach(interest.content, event);
         let (version, now) = (self.told.any, Instant::now());
         // Health comes from the list of whole objects.
         let whole = self.told.whole.filter(|_| interest.content == Content::Metadata);
@@ -118,22 +118,22 @@ impl Objects {
         &mut self,
         manager: &str,
         interest: &Interest,
-        sighting: &Sighting,
+        event: &ObjectEvent,
         verdict: Option<Verdict>,
     ) -> Changed {
-        let (Sighting::Applied(object) | Sighting::Deleted(object)) = sighting else {
+        let (ObjectEvent::Applied(object) | ObjectEvent::Deleted(object)) = event else {
             return Changed::default();
         };
         let identity = identity(&GroupKind::new(&interest.group, &interest.kind), object);
         let was_unreported = self.is_unreported(&identity);
-        self.told.reach(interest.content, sighting);
+        self.told.reach(interest.content, event);
         let seen = self.reduce(manager, &identity, object, verdict);
-        if matches!(sighting, Sighting::Deleted(_)) {
+        if matches!(event, ObjectEvent::Deleted(_)) {
             return self.take_away(&identity, seen);
         }
         // The event is older than the operator's apply, whose answer arrived first.
         let noted = self.noted.get(&identity);
-        if noted.is_some_and(|noted| sighting.revision().is_some_and(|told| told < noted.revision)) {
+        if noted.is_some_and(|noted| event.revision().is_some_and(|told| told < noted.revision)) {
             return Changed::default();
         }
         // The first event since an apply is news even if nothing changed: components wait for it.

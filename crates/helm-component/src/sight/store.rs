@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kube::core::DynamicObject;
 use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, ObjectLocks, ObservedObject};
-use kyma_sdk::{Interest, Sighting};
+use kyma_sdk::{Interest, ObjectEvent};
 use kyma_targets::SecretKey;
 
 use super::objects::Changed;
@@ -146,13 +146,13 @@ impl Store {
         &self,
         target: Option<&SecretKey>,
         interest: &Interest,
-        sighting: &Sighting,
+        event: &ObjectEvent,
     ) -> Changed {
         // Expressions are evaluated without the lock, as they take time.
-        let (mut targets, verdicts) = self.judged(target, interest, sighting);
+        let (mut targets, verdicts) = self.judged(target, interest, event);
         // The last subscriber left while the stream delivered the event.
         let Some(state) = targets.get_mut(target) else { return Changed::default() };
-        state.take(self.manager, interest, sighting, verdicts)
+        state.take(self.manager, interest, event, verdicts)
     }
 
     /// Determines the health of a stream's objects, by rules that stay valid while the returned lock is held. `None`
@@ -161,11 +161,11 @@ impl Store {
         &self,
         target: Option<&SecretKey>,
         interest: &Interest,
-        sighting: &Sighting,
+        event: &ObjectEvent,
     ) -> (MutexGuard<'_, TargetStates>, Vec<Option<Verdict>>) {
-        let objects = match sighting {
-            Sighting::Listed { objects, .. } => objects.as_slice(),
-            Sighting::Applied(object) | Sighting::Deleted(object) => std::slice::from_ref(&**object),
+        let objects = match event {
+            ObjectEvent::Listed { objects, .. } => objects.as_slice(),
+            ObjectEvent::Applied(object) | ObjectEvent::Deleted(object) => std::slice::from_ref(&**object),
         };
         if !verdict::is_judged(interest) {
             return (self.targets(), vec![None; objects.len()]);

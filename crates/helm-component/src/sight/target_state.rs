@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, ObjectLocks, ObservedObject};
-use kyma_sdk::{Content, Interest, Sighting};
+use kyma_sdk::{Content, Interest, ObjectEvent};
 
 use super::objects::{Changed, Objects};
 use super::verdict::{RulesByOwner, Verdict};
@@ -89,14 +89,14 @@ impl TargetState {
         &mut self,
         manager: &str,
         interest: &Interest,
-        sighting: &Sighting,
+        event: &ObjectEvent,
         verdicts: Vec<Option<Verdict>>,
     ) -> Changed {
         // Otherwise an event of a stream that has just ended would be kept forever.
         if !self.subscribers.contains_key(interest) {
             return Changed::default();
         }
-        let is_list = matches!(sighting, Sighting::Listed { .. });
+        let is_list = matches!(event, ObjectEvent::Listed { .. });
         let first_list = is_list && self.listed.insert(interest.clone());
         let of_kinds = matches!(interest.group.as_str(), "apiextensions.k8s.io" | "apiregistration.k8s.io");
         if of_kinds && !first_list {
@@ -109,9 +109,9 @@ impl TargetState {
             let objects = self.objects.entry(kind.clone()).or_default();
             if !is_list {
                 let verdict = verdicts.into_iter().next().unwrap_or_default();
-                return objects.take_one(manager, interest, sighting, verdict);
+                return objects.take_one(manager, interest, event, verdict);
             }
-            objects.take_list(manager, interest, sighting, verdicts);
+            objects.take_list(manager, interest, event, verdicts);
             if interest.content == Content::Whole {
                 for subscription in self.subscriptions.values_mut() {
                     subscription.stale.remove(&kind);

@@ -2,7 +2,7 @@
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use kyma_sdk::{Interest, KymaKey, Sighting};
+use kyma_sdk::{Interest, KymaKey, ObjectEvent};
 
 use super::policy::Id;
 use super::target_policies::Versions;
@@ -23,18 +23,18 @@ pub(crate) fn is_of(interest: &Interest) -> bool {
 }
 
 /// Records an event of a target's watch of policies. Returns true if a policy differs from the applied version.
-pub(crate) fn record_event(state: &State, kyma: &KymaKey, at: &Interest, sighting: &Sighting) -> bool {
+pub(crate) fn record_event(state: &State, kyma: &KymaKey, at: &Interest, event: &ObjectEvent) -> bool {
     let Some(kind) = KINDS.into_iter().find(|kind| *kind == at.kind) else { return false };
     let id = |object: &DynamicObject| Id { kind, name: object.name_any() };
     let version =
         |object: &DynamicObject| object.resource_version().and_then(|version| version.parse::<u64>().ok());
-    match sighting {
-        Sighting::Listed { objects, .. } => {
+    match event {
+        ObjectEvent::Listed { objects, .. } => {
             let of = |object| Some((id(object), version(object)?));
             let listed: Versions = objects.iter().filter_map(of).collect();
             state.policies().record_list(kyma, kind, &listed)
         }
-        Sighting::Applied(object) | Sighting::Deleted(object) => {
+        ObjectEvent::Applied(object) | ObjectEvent::Deleted(object) => {
             state.policies().record_change(kyma, &id(object), version(object).unwrap_or(u64::MAX))
         }
     }

@@ -121,7 +121,7 @@ fn a_withdrawal_concerns_everybody_once_and_ends_with_a_new_release() {
     assert_eq!(catalogue.withdraw("keda", "a"), AffectedKymas::All);
     assert_eq!(catalogue.withdraw("keda", "a"), AffectedKymas::None);
     catalogue.apply_release(Release { rollout: true, ..mandatory("a") });
-    assert!(catalogue.is_withdrawn("keda"), "a late sighting of the deleted one");
+    assert!(catalogue.is_withdrawn("keda"), "a late event of the deleted one");
     catalogue.delete_release("keda");
     assert!(catalogue.is_withdrawn("keda"), "a component may just have been written");
     assert_eq!(catalogue.apply_release(mandatory("b")), AffectedKymas::All);

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject};
-use kyma_sdk::{Interest, KymaKey, Sighting};
+use kyma_sdk::{Interest, KymaKey, ObjectEvent};
 
 use crate::state::State;
 
@@ -23,17 +23,17 @@ pub(crate) fn is_of(interest: &Interest) -> bool {
 }
 
 /// Records an event of a target's watch of the copy. Returns true unless the version last copied is the latest.
-pub(crate) fn saw(state: &State, kyma: &KymaKey, sighting: &Sighting) -> bool {
+pub(crate) fn saw(state: &State, kyma: &KymaKey, event: &ObjectEvent) -> bool {
     let name = state.args.pull_secret();
     // Ignore objects that the watch did not request.
     let is_it = |object: &DynamicObject| object.metadata.name.as_deref() == name;
     let version = |object: &DynamicObject| object.resource_version().and_then(|version| version.parse().ok());
-    match sighting {
-        Sighting::Listed { objects, .. } => {
+    match event {
+        ObjectEvent::Listed { objects, .. } => {
             let listed = objects.iter().find(|object| is_it(object)).and_then(version);
             state.pull_secrets().record_list(kyma, listed)
         }
-        Sighting::Applied(object) | Sighting::Deleted(object) => {
+        ObjectEvent::Applied(object) | ObjectEvent::Deleted(object) => {
             is_it(object) && state.pull_secrets().record_change(kyma, version(object).unwrap_or(u64::MAX))
         }
     }

@@ -13,8 +13,8 @@ use kyma_targets::SecretKey;
 
 use super::{Driver, FailureTimes, JoinedReads, UidSet};
 use crate::{
-    AccessChange, Change, Component, Contract, Index, Interest, Listener, NoFlags, Operator, Program,
-    Reconciler, RunError, Runtime, Sighting, Trigger, Watches,
+    AccessChange, Change, Component, Contract, Index, Interest, Listener, NoFlags, ObjectEvent, Operator,
+    Program, Reconciler, RunError, Runtime, Trigger, Watches,
     contract::{HANDLED, RESOURCE},
     dependencies::Dependencies,
     program::run_program,
@@ -193,12 +193,12 @@ where
         &self,
         _: Option<&SecretKey>,
         interest: &Interest,
-        sighting: &Sighting,
+        event: &ObjectEvent,
         dependents: &[ObjectRef<R>],
     ) {
-        let concerned = |dependent: &&ObjectRef<R>| match sighting {
-            Sighting::Listed { .. } => true,
-            Sighting::Applied(object) | Sighting::Deleted(object) => {
+        let concerned = |dependent: &&ObjectRef<R>| match event {
+            ObjectEvent::Listed { .. } => true,
+            ObjectEvent::Applied(object) | ObjectEvent::Deleted(object) => {
                 let owner = |label: &String| object.labels().get(label) == Some(&owner_of(dependent));
                 interest.labels.as_ref().is_none_or(owner)
             }

@@ -11,7 +11,7 @@ use kyma_targets::{SecretKey, Streams};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{Interest, Listener, Sighting, WatchTimes, pulse::Pulse, stream::Source};
+use super::{Interest, Listener, ObjectEvent, WatchTimes, pulse::Pulse, stream::Source};
 use crate::evaluation::{contain_panic, run_on_thread, target_group};
 use crate::{Failure, Metrics, Process};
 
@@ -294,7 +294,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         let stream = StreamIdentity { key: key.clone(), pulse: Arc::clone(&pulse) };
         let task = tokio::spawn(async move {
             let (watches, stream) = (&watches, &stream);
-            let on_event = |sighting: Sighting| watches.notify(stream, sighting);
+            let on_event = |event: ObjectEvent| watches.notify(stream, event);
             let WatchesInner { operator, metrics, shutdown, .. } = &*watches.inner;
             let restarted = |cause| metrics.watch_restarted(operator, cause);
             let missed = |objects| metrics.watch_missed(operator, objects);
@@ -324,28 +324,27 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
 
     /// Reports an event to the listener, on a separate thread if that is expensive. Returns false if the listener
     /// panicked.
-    async fn notify(&self, stream: &StreamIdentity, sighting: Sighting) -> bool {
+    async fn notify(&self, stream: &StreamIdentity, event: ObjectEvent) -> bool {
         let Key { target, interest } = &stream.key;
         let target = target.as_ref();
         match self.call_listener(&stream.key, |listener| listener.is_expensive(target, interest)) {
             None => return false,
-            Some(false) => return self.notify_here(stream, &sighting),
+            Some(false) => return self.notify_here(stream, &event),
             Some(true) => {}
         }
         let (watches, stream) = (self.clone(), stream.clone());
-        let done =
-            run_on_thread(&target_group(target), move || watches.notify_here(&stream, &sighting)).await;
+        let done = run_on_thread(&target_group(target), move || watches.notify_here(&stream, &event)).await;
         done.unwrap_or_else(|failure| {
             tracing::error!(%failure, kind = interest.kind, "watch on target");
             false
         })
     }
 
-    fn notify_here(&self, stream: &StreamIdentity, sighting: &Sighting) -> bool {
+    fn notify_here(&self, stream: &StreamIdentity, event: &ObjectEvent) -> bool {
         let Key { target, interest } = &stream.key;
         let call = |dependents: &[D]| {
             let called = self.call_listener(&stream.key, |listener| {
-                listener.on_event(target.as_ref(), interest, sighting, dependents);
+                listener.on_event(target.as_ref(), interest, event, dependents);
             });
             called.is_some()
         };

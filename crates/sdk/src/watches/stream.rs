@@ -17,7 +17,7 @@ use kyma_targets::{Streams, classify, is_initializing};
 
 use super::bounds::{Implausible, Tally, is_bearable, is_plausible, is_plausible_version};
 use super::gap::{Gap, GapCount, Panics, pause_after};
-use super::{Content, Interest, Sighting, delivered::DeliveredObjects, pulse::Pulse};
+use super::{Content, Interest, ObjectEvent, delivered::DeliveredObjects, pulse::Pulse};
 use crate::Failure;
 use crate::jitter::{jitter, shorten_randomly};
 
@@ -46,7 +46,7 @@ impl Source {
     /// number of changes that only a verification found, and `refused` when the target starts to refuse the stream.
     pub(super) async fn run<Processing: Future<Output = bool> + Send>(
         &self,
-        on_event: impl Fn(Sighting) -> Processing,
+        on_event: impl Fn(ObjectEvent) -> Processing,
         restarted: impl Fn(&'static str),
         missed: impl Fn(usize),
         refused: impl Fn(),
@@ -64,7 +64,8 @@ impl Source {
                     if gap == Gap::Due {
                         missed(unseen);
                     }
-                    let is_processed = on_event(Sighting::Listed { objects, version: version.clone() }).await;
+                    let is_processed =
+                        on_event(ObjectEvent::Listed { objects, version: version.clone() }).await;
                     let verify = shorten_randomly(self.verify, VERIFY_SHARE);
                     let repeat = panics.after_list(is_processed, jitter());
                     let due = Instant::now() + repeat.map_or(verify, |repeat| repeat.min(verify));
@@ -152,7 +153,7 @@ impl Source {
         (mut version, mut due): (String, Instant),
         delivered: &mut DeliveredObjects,
         panics: &mut Panics,
-        on_event: &impl Fn(Sighting) -> Processing,
+        on_event: &impl Fn(ObjectEvent) -> Processing,
     ) -> Gap {
         let (api, mut early_ends) = (self.api(), GapCount::default());
         loop {
@@ -186,10 +187,10 @@ impl Source {
                     }
                     Ok(Ok(None)) => break,
                     Ok(Ok(Some(event))) => match self.process_event(event, delivered) {
-                        Ok((seen, sighting)) => {
+                        Ok((seen, event)) => {
                             version = seen;
-                            if let Some(sighting) = sighting {
-                                let repeat = panics.after_event(on_event(sighting).await, jitter());
+                            if let Some(event) = event {
+                                let repeat = panics.after_event(on_event(event).await, jitter());
                                 due = repeat.map_or(due, |repeat| due.min(Instant::now() + repeat));
                             }
                         }
@@ -249,7 +250,7 @@ impl Source {
         &self,
         event: WatchEvent<DynamicObject>,
         delivered: &mut DeliveredObjects,
-    ) -> Result<(String, Option<Sighting>), Gap> {
+    ) -> Result<(String, Option<ObjectEvent>), Gap> {
         let version = |object: &DynamicObject| {
             let version = object.metadata.resource_version.clone();
             version.ok_or_else(|| self.record_implausible(Implausible::Object))
@@ -260,13 +261,13 @@ impl Source {
                 is_plausible(&object.metadata).map_err(|what| self.record_implausible(what))?;
                 delivered.applied(&object);
                 is_bearable(delivered.len()).map_err(|what| self.record_implausible(what))?;
-                Ok((seen, Some(Sighting::Applied(Box::new(object)))))
+                Ok((seen, Some(ObjectEvent::Applied(Box::new(object)))))
             }
             WatchEvent::Deleted(object) => {
                 let seen = version(&object)?;
                 is_plausible(&object.metadata).map_err(|what| self.record_implausible(what))?;
                 delivered.deleted(&object);
-                Ok((seen, Some(Sighting::Deleted(Box::new(object)))))
+                Ok((seen, Some(ObjectEvent::Deleted(Box::new(object)))))
             }
             WatchEvent::Bookmark(bookmark) => {
                 let seen = bookmark.metadata.resource_version;

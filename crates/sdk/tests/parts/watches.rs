@@ -17,7 +17,7 @@ use kube::{
 };
 use kyma_sdk::api::Reason;
 use kyma_sdk::{
-    Content, Interest, Listener, Process, Sighting, WatchTimes, Watches,
+    Content, Interest, Listener, ObjectEvent, Process, WatchTimes, Watches,
     targets::{Grant, SecretKey},
 };
 use serde_json::json;
@@ -44,8 +44,8 @@ impl Log {
     fn watches_within(&self, times: WatchTimes, process: &Process) -> Watches<Dependent> {
         let log = self.clone();
         let listener =
-            move |_: Option<&SecretKey>, _: &Interest, sighting: &Sighting, dependents: &[Dependent]| {
-                log.0.lock().unwrap().push((word(sighting), dependents.to_vec()));
+            move |_: Option<&SecretKey>, _: &Interest, event: &ObjectEvent, dependents: &[Dependent]| {
+                log.0.lock().unwrap().push((word(event), dependents.to_vec()));
             };
         Watches::with_times("test", process, times, listener)
     }
@@ -63,14 +63,14 @@ impl Log {
     }
 }
 
-fn word(sighting: &Sighting) -> String {
-    match sighting {
-        Sighting::Listed { objects, .. } => {
+fn word(event: &ObjectEvent) -> String {
+    match event {
+        ObjectEvent::Listed { objects, .. } => {
             let names: Vec<String> = objects.iter().map(ResourceExt::name_any).collect();
             format!("listed {}", names.join(","))
         }
-        Sighting::Applied(object) => format!("applied {}", object.name_any()),
-        Sighting::Deleted(object) => format!("deleted {}", object.name_any()),
+        ObjectEvent::Applied(object) => format!("applied {}", object.name_any()),
+        ObjectEvent::Deleted(object) => format!("deleted {}", object.name_any()),
     }
 }
 
@@ -184,11 +184,11 @@ async fn whoever_joins_while_a_list_is_told_hears_of_it_too() -> Result<()> {
     let (log, joining) = (Log::default(), Arc::new(OnceLock::<Join>::new()));
     let (heard, join) = (log.clone(), Arc::clone(&joining));
     let listener =
-        move |_: Option<&SecretKey>, _: &Interest, sighting: &Sighting, dependents: &[Dependent]| {
+        move |_: Option<&SecretKey>, _: &Interest, event: &ObjectEvent, dependents: &[Dependent]| {
             if let Some(join) = join.get() {
                 join();
             }
-            heard.0.lock().unwrap().push((word(sighting), dependents.to_vec()));
+            heard.0.lock().unwrap().push((word(event), dependents.to_vec()));
         };
     let watches = Watches::new("test", &Process::new()?, listener);
     let (late, through, interest) = (watches.clone(), target.clone(), maps_in(&namespace));
@@ -210,8 +210,8 @@ async fn event_at_which_the_listener_panicked_is_repeated() -> Result<()> {
     let (log, is_first) = (Log::default(), AtomicBool::new(true));
     let heard = log.clone();
     let listener =
-        move |_: Option<&SecretKey>, _: &Interest, sighting: &Sighting, dependents: &[Dependent]| {
-            let word = word(sighting);
+        move |_: Option<&SecretKey>, _: &Interest, event: &ObjectEvent, dependents: &[Dependent]| {
+            let word = word(event);
             let panics = word == "applied b" && is_first.swap(false, Ordering::Relaxed);
             assert!(!panics, "the test wants a panic at the first event of b");
             heard.0.lock().unwrap().push((word, dependents.to_vec()));
@@ -234,8 +234,8 @@ async fn event_at_which_the_listener_panicked_is_repeated() -> Result<()> {
 struct JoinLog(Log);
 
 impl Listener<Dependent> for JoinLog {
-    fn on_event(&self, _: Option<&SecretKey>, _: &Interest, sighting: &Sighting, dependents: &[Dependent]) {
-        self.0.0.lock().unwrap().push((word(sighting), dependents.to_vec()));
+    fn on_event(&self, _: Option<&SecretKey>, _: &Interest, event: &ObjectEvent, dependents: &[Dependent]) {
+        self.0.0.lock().unwrap().push((word(event), dependents.to_vec()));
     }
 
     fn on_joined(&self, _: Option<&SecretKey>, _: &Interest, dependent: &Dependent) {

@@ -1,6 +1,6 @@
 use kyma_api::labels;
 use kyma_object_set::Entry;
-use kyma_sdk::Sighting;
+use kyma_sdk::ObjectEvent;
 use serde_json::json;
 
 use super::super::store::Store;
@@ -47,7 +47,7 @@ fn subscribe(store: &Store, name: &str, rules: &Arc<Rules>) {
 }
 
 fn saw(store: &Store, objects: Vec<DynamicObject>) {
-    store.take(None, &lamps(), &Sighting::Listed { objects, version: "5".into() });
+    store.take(None, &lamps(), &ObjectEvent::Listed { objects, version: "5".into() });
 }
 
 fn status(store: &Store, owner: &str) -> Option<HealthStatus> {
@@ -97,7 +97,7 @@ fn what_was_seen_by_other_rules_is_judged_anew_and_what_the_stream_shows_is_newe
     assert!(store.unjudged(None, &dependent("a")).is_empty());
 
     subscribe(&store, "a", &before);
-    store.take(None, &lamps(), &Sighting::Applied(Box::new(lamp("a", "one", "Lit"))));
+    store.take(None, &lamps(), &ObjectEvent::Applied(Box::new(lamp("a", "one", "Lit"))));
     assert_eq!(status(&store, "a"), Some(HealthStatus::Current), "by the stream");
     assert!(store.unjudged(None, &dependent("a")).is_empty());
 }
@@ -117,7 +117,7 @@ fn a_failure_lasts_from_when_it_was_first_seen_until_it_is_over() {
     let store = Store::new(OURS);
     subscribe(&store, "a", &of_lamps("true"));
     let since = |phase: &str| {
-        store.take(None, &lamps(), &Sighting::Applied(Box::new(lamp("a", "one", phase))));
+        store.take(None, &lamps(), &ObjectEvent::Applied(Box::new(lamp("a", "one", phase))));
         store.objects(None, "a", &Inventory::default())[&at("one")].failed_since
     };
     assert_eq!(since("Lit"), None);
@@ -142,7 +142,7 @@ fn items_of_a_list_are_of_the_kind_that_was_listed() {
     }))
     .unwrap();
     item.types = None;
-    store.take(None, &deployments, &Sighting::Listed { objects: vec![item], version: "5".into() });
+    store.take(None, &deployments, &ObjectEvent::Listed { objects: vec![item], version: "5".into() });
     assert_eq!(status(&store, "a"), Some(HealthStatus::InProgress));
 }
 
@@ -164,10 +164,10 @@ fn a_job_that_went_by_itself_is_told_once_after_it_is_gone() {
         [(identity.clone(), Entry { uid: uid.to_owned(), ..Entry::default() })].into_iter().collect()
     };
     let one = std::slice::from_ref(&identity);
-    store.take(None, &jobs, &Sighting::Applied(Box::new(job.clone())));
+    store.take(None, &jobs, &ObjectEvent::Applied(Box::new(job.clone())));
     assert_eq!(store.finished(None, &entry("j")), one);
     assert_eq!(store.finished(None, &entry("j")), one, "while it is there");
-    store.take(None, &jobs, &Sighting::Deleted(Box::new(job)));
+    store.take(None, &jobs, &ObjectEvent::Deleted(Box::new(job)));
     assert!(store.finished(None, &entry("another")).is_empty());
     assert_eq!(store.finished(None, &entry("j")), one);
     assert!(store.finished(None, &entry("j")).is_empty());

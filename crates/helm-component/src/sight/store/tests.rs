@@ -61,27 +61,27 @@ fn held(store: &Store) -> Option<WatchedObject> {
     store.objects(None, "owner", &Inventory::default()).remove(&identity())
 }
 
-fn saw(store: &Store, sighting: &Sighting) -> bool {
-    store.take(None, &interest(Content::Metadata), sighting).owners.contains("owner")
+fn saw(store: &Store, event: &ObjectEvent) -> bool {
+    store.take(None, &interest(Content::Metadata), event).owners.contains("owner")
 }
 
 #[test]
 fn what_an_apply_gave_counts_until_the_stream_shows_it() {
     let store = store();
-    saw(&store, &Sighting::Applied(drifted(4)));
+    saw(&store, &ObjectEvent::Applied(drifted(4)));
     store.note(None, &identity(), (observed(&intact(5)), None), Some(5));
     assert_eq!(held(&store).unwrap().observed, observed(&intact(5)));
-    assert!(!saw(&store, &Sighting::Applied(intact(5))), "our own write is no news");
-    assert!(saw(&store, &Sighting::Applied(drifted(6))));
+    assert!(!saw(&store, &ObjectEvent::Applied(intact(5))), "our own write is no news");
+    assert!(saw(&store, &ObjectEvent::Applied(drifted(6))));
 }
 
 /// Takes an event of the stream of whole objects.
-fn told(store: &Store, sighting: &Sighting) -> bool {
-    store.take(None, &interest(Content::Whole), sighting).owners.contains("owner")
+fn told(store: &Store, event: &ObjectEvent) -> bool {
+    store.take(None, &interest(Content::Whole), event).owners.contains("owner")
 }
 
-fn listed(objects: Vec<DynamicObject>, version: &str) -> Sighting {
-    Sighting::Listed { objects, version: version.to_owned() }
+fn listed(objects: Vec<DynamicObject>, version: &str) -> ObjectEvent {
+    ObjectEvent::Listed { objects, version: version.to_owned() }
 }
 
 fn applies(store: &Store, revision: u64) {
@@ -99,16 +99,17 @@ fn an_object_that_was_applied_is_unreported_until_its_stream_is_so_far() {
     assert!(!is_unreported(&store));
     applies(&store, 6);
     assert!(is_unreported(&store));
-    assert!(!told(&store, &Sighting::Applied(intact(5))), "late");
+    assert!(!told(&store, &ObjectEvent::Applied(intact(5))), "late");
     assert!(is_unreported(&store));
-    assert!(told(&store, &Sighting::Applied(intact(6))), "who waits for it hears, though nothing is new");
+    assert!(told(&store, &ObjectEvent::Applied(intact(6))), "who waits for it hears, though nothing is new");
     assert!(!is_unreported(&store));
-    assert!(!told(&store, &Sighting::Applied(intact(7))));
+    assert!(!told(&store, &ObjectEvent::Applied(intact(7))));
 }
 
 #[test]
 fn what_somebody_makes_of_an_applied_object_at_once_ends_the_wait_too() {
-    for after in [Sighting::Applied(drifted(8)), Sighting::Deleted(intact(8)), listed(vec![*drifted(8)], "9")]
+    for after in
+        [ObjectEvent::Applied(drifted(8)), ObjectEvent::Deleted(intact(8)), listed(vec![*drifted(8)], "9")]
     {
         let store = store();
         told(&store, &listed(vec![*intact(4)], "4"));
@@ -138,12 +139,12 @@ fn only_what_tells_health_ends_the_wait() {
     told(&store, &listed(vec![*intact(4)], "4"));
     saw(&store, &listed(vec![*intact(4)], "4"));
     applies(&store, 6);
-    saw(&store, &Sighting::Applied(intact(6)));
+    saw(&store, &ObjectEvent::Applied(intact(6)));
     assert!(is_unreported(&store), "another component's stream of metadata was faster");
     saw(&store, &listed(vec![*intact(6)], "7"));
     assert!(is_unreported(&store), "as was its list");
     applies(&store, 7);
-    assert!(told(&store, &Sighting::Applied(intact(7))));
+    assert!(told(&store, &ObjectEvent::Applied(intact(7))));
     assert!(!is_unreported(&store));
     applies(&store, 8);
     store.subscribe(None, &dependent, Subscription::new(vec![interest(Content::Metadata)], Arc::default()));
@@ -189,35 +190,35 @@ fn state_of_a_stream_is_dropped_with_its_last_subscriber() {
 #[test]
 fn what_was_before_an_apply_does_not_cover_up_its_answer() {
     let store = store();
-    saw(&store, &Sighting::Applied(drifted(4)));
+    saw(&store, &ObjectEvent::Applied(drifted(4)));
     store.note(None, &identity(), (observed(&intact(6)), None), Some(6));
-    assert!(!saw(&store, &Sighting::Applied(drifted(5))), "late");
+    assert!(!saw(&store, &ObjectEvent::Applied(drifted(5))), "late");
     assert_eq!(held(&store).unwrap().observed, observed(&intact(6)));
 }
 
 #[test]
 fn an_owner_whose_object_another_one_took_hears_of_it() {
     let store = store();
-    saw(&store, &Sighting::Applied(intact(4)));
+    saw(&store, &ObjectEvent::Applied(intact(4)));
     let mut theirs = intact(5);
     theirs.metadata.labels = Some([(labels::OWNER.to_owned(), "another".to_owned())].into());
     store.note(None, &identity(), (observed(&theirs), None), Some(5));
-    assert!(saw(&store, &Sighting::Applied(theirs)));
+    assert!(saw(&store, &ObjectEvent::Applied(theirs)));
 }
 
 #[test]
 fn what_somebody_did_after_an_apply_is_not_covered_up_by_its_answer() {
     let store = store();
-    saw(&store, &Sighting::Applied(drifted(4)));
-    saw(&store, &Sighting::Applied(intact(5)));
-    saw(&store, &Sighting::Applied(drifted(6)));
+    saw(&store, &ObjectEvent::Applied(drifted(4)));
+    saw(&store, &ObjectEvent::Applied(intact(5)));
+    saw(&store, &ObjectEvent::Applied(drifted(6)));
     store.note(None, &identity(), (observed(&intact(5)), None), Some(5));
     assert_eq!(held(&store).unwrap().observed, observed(&drifted(6)), "changed again");
-    saw(&store, &Sighting::Deleted(drifted(7)));
+    saw(&store, &ObjectEvent::Deleted(drifted(7)));
     store.note(None, &identity(), (observed(&intact(5)), None), Some(5));
     assert_eq!(held(&store), None, "deleted");
     store.note(None, &identity(), (observed(&intact(8)), None), Some(8));
-    saw(&store, &Sighting::Listed { objects: vec![], version: "9".into() });
+    saw(&store, &ObjectEvent::Listed { objects: vec![], version: "9".into() });
     store.note(None, &identity(), (observed(&intact(8)), None), Some(8));
     assert_eq!(held(&store), None, "no longer listed");
 }
@@ -225,8 +226,8 @@ fn what_somebody_did_after_an_apply_is_not_covered_up_by_its_answer() {
 #[test]
 fn after_a_restore_of_the_target_the_list_decides() {
     let store = store();
-    saw(&store, &Sighting::Applied(intact(900)));
-    saw(&store, &Sighting::Listed { objects: vec![*intact(5)], version: "6".into() });
+    saw(&store, &ObjectEvent::Applied(intact(900)));
+    saw(&store, &ObjectEvent::Listed { objects: vec![*intact(5)], version: "6".into() });
     store.note(None, &identity(), (observed(&drifted(7)), None), Some(7));
     assert_eq!(held(&store).unwrap().observed, observed(&drifted(7)));
 }
@@ -234,12 +235,12 @@ fn after_a_restore_of_the_target_the_list_decides() {
 #[test]
 fn health_outlasts_a_stream_that_brings_metadata_alone() {
     let store = store();
-    store.take(None, &interest(Content::Whole), &Sighting::Applied(intact(4)));
+    store.take(None, &interest(Content::Whole), &ObjectEvent::Applied(intact(4)));
     let known = held(&store).unwrap().health;
     assert!(known.is_some());
-    saw(&store, &Sighting::Applied(intact(5)));
+    saw(&store, &ObjectEvent::Applied(intact(5)));
     assert_eq!(held(&store).unwrap().health, known);
-    saw(&store, &Sighting::Listed { objects: vec![*intact(6)], version: "7".into() });
+    saw(&store, &ObjectEvent::Listed { objects: vec![*intact(6)], version: "7".into() });
     assert_eq!(held(&store).unwrap().health, known);
 }
 
@@ -248,11 +249,11 @@ fn an_event_of_an_ended_stream_is_not_kept() {
     let store = store();
     let metadata = vec![interest(Content::Metadata)];
     store.subscribe(None, &dependent(), Subscription::new(metadata, Arc::default()));
-    assert!(!told(&store, &Sighting::Applied(intact(4))), "the component needs metadata alone");
+    assert!(!told(&store, &ObjectEvent::Applied(intact(4))), "the component needs metadata alone");
     assert_eq!(held(&store), None);
-    assert!(saw(&store, &Sighting::Applied(intact(4))));
+    assert!(saw(&store, &ObjectEvent::Applied(intact(4))));
     store.forget(&dependent());
-    assert!(!saw(&store, &Sighting::Applied(intact(5))));
+    assert!(!saw(&store, &ObjectEvent::Applied(intact(5))));
     store.note(None, &identity(), (observed(&intact(6)), None), Some(6));
     assert!(store.targets().get(None).is_none(), "no component uses the target");
 }

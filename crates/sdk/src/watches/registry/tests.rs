@@ -34,7 +34,7 @@ impl Listener<Dependent> for RecordingListener {
         false
     }
 
-    fn on_event(&self, _: Option<&SecretKey>, _: &Interest, _: &Sighting, dependents: &[Dependent]) {
+    fn on_event(&self, _: Option<&SecretKey>, _: &Interest, _: &ObjectEvent, dependents: &[Dependent]) {
         self.calls.0.lock().unwrap().push(dependents.to_vec());
     }
 }
@@ -60,8 +60,8 @@ fn replace_stream(watches: &Watches<Dependent>, dependent: Dependent) -> StreamI
     StreamIdentity { key: key(), pulse }
 }
 
-fn empty_list() -> Sighting {
-    Sighting::Listed { objects: Vec::new(), version: "1".to_owned() }
+fn empty_list() -> ObjectEvent {
+    ObjectEvent::Listed { objects: Vec::new(), version: "1".to_owned() }
 }
 
 #[tokio::test]
