@@ -10,7 +10,7 @@ use std::time::Instant;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ApiResource;
 use kube::core::DynamicObject;
-use kyma_sdk::{Interest, ObjectEvent, Process, Watches};
+use kyma_sdk::{ObjectEvent, Process, WatchSpec, Watches};
 use kyma_targets::{ComponentTarget, SecretKey};
 
 use crate::sight::Dependent;
@@ -65,10 +65,10 @@ impl Namespaces {
         let state = Arc::<Mutex<NamespaceState>>::default();
         let listening = Arc::clone(&state);
         let listener = move |target: Option<&SecretKey>,
-                             interest: &Interest,
+                             watch_spec: &WatchSpec,
                              event: &ObjectEvent,
                              dependents: &[Dependent]| {
-            let name = interest.fields.as_deref().and_then(|fields| fields.strip_prefix(NAMED));
+            let name = watch_spec.fields.as_deref().and_then(|fields| fields.strip_prefix(NAMED));
             let Some(name) = name else { return };
             let shown = shown(event);
             let is_news = lock(&listening).show((target.cloned(), name.to_owned()), shown);
@@ -92,7 +92,8 @@ impl Namespaces {
         if !lock(&self.state).subscribe(dependent, keys) {
             return;
         }
-        if let Err(limit) = self.watches.subscribe(target, dependent, names.iter().map(|name| interest(name)))
+        if let Err(limit) =
+            self.watches.subscribe(target, dependent, names.iter().map(|name| watch_spec(name)))
         {
             tracing::info!(component = %dependent.name, "{limit}; it is asked for");
         }
@@ -102,7 +103,7 @@ impl Namespaces {
     pub(crate) fn shown(&self, target: &ComponentTarget, name: &str) -> Shown {
         let shown = lock(&self.state).shown.get(&key(target, name)).copied();
         match shown {
-            Some(shown) if self.watches.is_healthy(target, [interest(name)]) => shown,
+            Some(shown) if self.watches.is_healthy(target, [watch_spec(name)]) => shown,
             _ => Shown::Nothing,
         }
     }
@@ -187,9 +188,9 @@ fn key(target: &ComponentTarget, name: &str) -> NamespaceKey {
     (target.key().cloned(), name.to_owned())
 }
 
-fn interest(name: &str) -> Interest {
+fn watch_spec(name: &str) -> WatchSpec {
     let kind = ApiResource::erase::<Namespace>(&());
-    Interest { fields: Some(format!("{NAMED}{name}")), ..Interest::in_kind(&kind) }
+    WatchSpec { fields: Some(format!("{NAMED}{name}")), ..WatchSpec::in_kind(&kind) }
 }
 
 fn shown(event: &ObjectEvent) -> Shown {

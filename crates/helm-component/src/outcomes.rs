@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::core::DynamicObject;
 use kyma_api::{annotations, labels};
 use kyma_object_set::{GroupKind, Identity};
-use kyma_sdk::{Interest, ObjectEvent, Process, Watches};
+use kyma_sdk::{ObjectEvent, Process, WatchSpec, Watches};
 use kyma_targets::{ComponentTarget, SecretKey};
 
 use crate::hooks::{self, HookState};
@@ -47,7 +47,7 @@ struct AwaitedHooks {
 /// Hooks of one event that have an end to wait for.
 #[derive(Default)]
 struct Run {
-    interests: Vec<Interest>,
+    watch_specs: Vec<WatchSpec>,
     hooks: BTreeMap<Identity, Awaited>,
     /// Beginning of the wait for the first lists of its streams.
     opening: Option<Instant>,
@@ -71,7 +71,7 @@ impl Outcomes {
         let held = Arc::<Mutex<HookSubscriptions>>::default();
         let listening = Arc::clone(&held);
         let listener = move |target: Option<&SecretKey>,
-                             interest: &Interest,
+                             watch_spec: &WatchSpec,
                              event: &ObjectEvent,
                              dependents: &[Dependent]| {
             let concerned: Vec<&Dependent> =
@@ -79,7 +79,7 @@ impl Outcomes {
             {
                 let mut held = lock(&listening);
                 for dependent in &concerned {
-                    held.take(dependent, target, interest, event);
+                    held.take(dependent, target, watch_spec, event);
                 }
             }
             concerned.into_iter().for_each(&wake);
@@ -94,13 +94,13 @@ impl Outcomes {
         target: &ComponentTarget,
         dependent: &Dependent,
         mark: &str,
-        interests: &[Interest],
+        watch_specs: &[WatchSpec],
         hooks: BTreeSet<Identity>,
     ) -> Option<Duration> {
-        if interests.is_empty() || !self.open(target, dependent, (mark, interests), hooks) {
+        if watch_specs.is_empty() || !self.open(target, dependent, (mark, watch_specs), hooks) {
             return None;
         }
-        let unhealthy = self.watches.unhealthy(target, interests.to_vec());
+        let unhealthy = self.watches.unhealthy(target, watch_specs.to_vec());
         let is_awaited = unhealthy.iter().any(|(_, why)| why.is_none());
         is_awaited.then(|| lock(&self.held).opening(dependent, mark, Instant::now())).flatten()
     }
@@ -109,7 +109,7 @@ impl Outcomes {
         &self,
         target: &ComponentTarget,
         dependent: &Dependent,
-        (mark, interests): (&str, &[Interest]),
+        (mark, watch_specs): (&str, &[WatchSpec]),
         hooks: BTreeSet<Identity>,
     ) -> bool {
         let _subscribing = lock(&self.subscribing);
@@ -117,7 +117,7 @@ impl Outcomes {
         if target.is_withdrawn() {
             return false;
         }
-        let streams = lock(&self.held).subscribe(target.key(), dependent, (mark, interests), hooks);
+        let streams = lock(&self.held).subscribe(target.key(), dependent, (mark, watch_specs), hooks);
         let refused = self.watches.subscribe(target, dependent, streams).err();
         if let Some(limit) = &refused {
             tracing::info!(component = %dependent.name, "{limit}; hooks are asked how they end");
@@ -173,19 +173,19 @@ impl HookSubscriptions {
         &mut self,
         target: Option<&SecretKey>,
         dependent: &Dependent,
-        (mark, interests): (&str, &[Interest]),
+        (mark, watch_specs): (&str, &[WatchSpec]),
         hooks: BTreeSet<Identity>,
-    ) -> Vec<Interest> {
+    ) -> Vec<WatchSpec> {
         let subscription = self.subscriptions.entry(dependent.clone()).or_default();
         if subscription.target.as_ref() != target {
             *subscription = AwaitedHooks { target: target.cloned(), runs: BTreeMap::new() };
         }
         let run = subscription.runs.entry(mark.to_owned()).or_default();
-        run.interests = interests.to_vec();
+        run.watch_specs = watch_specs.to_vec();
         for hook in hooks {
             run.hooks.entry(hook).or_default();
         }
-        subscription.interests()
+        subscription.watch_specs()
     }
 
     /// Returns the remaining time for the first lists of a run's streams.
@@ -196,11 +196,11 @@ impl HookSubscriptions {
     }
 
     /// Drops other runs; returns the streams that are still needed, if that changed.
-    fn retain(&mut self, dependent: &Dependent, marks: &[String]) -> Option<Vec<Interest>> {
+    fn retain(&mut self, dependent: &Dependent, marks: &[String]) -> Option<Vec<WatchSpec>> {
         let subscription = self.subscriptions.get_mut(dependent)?;
         let before = subscription.runs.len();
         subscription.runs.retain(|mark, _| marks.contains(mark));
-        let (after, left) = (subscription.runs.len(), subscription.interests());
+        let (after, left) = (subscription.runs.len(), subscription.watch_specs());
         if after == 0 {
             self.subscriptions.remove(dependent);
         }
@@ -215,14 +215,14 @@ impl HookSubscriptions {
         &mut self,
         dependent: &Dependent,
         target: Option<&SecretKey>,
-        interest: &Interest,
+        watch_spec: &WatchSpec,
         event: &ObjectEvent,
     ) {
         let Some(subscription) = self.subscriptions.get_mut(dependent) else { return };
         if subscription.target.as_ref() != target {
             return;
         }
-        let kind = GroupKind::new(&interest.group, &interest.kind);
+        let kind = GroupKind::new(&watch_spec.group, &watch_spec.kind);
         for (mark, run) in &mut subscription.runs {
             match event {
                 ObjectEvent::Listed { objects, .. } => run.take_list(mark, &kind, objects),
@@ -234,8 +234,8 @@ impl HookSubscriptions {
 }
 
 impl AwaitedHooks {
-    fn interests(&self) -> Vec<Interest> {
-        self.runs.values().flat_map(|run| run.interests.clone()).collect()
+    fn watch_specs(&self) -> Vec<WatchSpec> {
+        self.runs.values().flat_map(|run| run.watch_specs.clone()).collect()
     }
 }
 

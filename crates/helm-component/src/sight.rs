@@ -20,7 +20,7 @@ use kube::core::DynamicObject;
 use kyma_api::names;
 use kyma_health::Health;
 use kyma_object_set::{Cluster, GroupKind, Identity, Inventory, Kinds, Mapping, ObservedObject};
-use kyma_sdk::{Content, Failure, Interest, Listener, ObjectEvent, Process, WatchLimit, Watches};
+use kyma_sdk::{Content, Failure, Listener, ObjectEvent, Process, WatchLimit, WatchSpec, Watches};
 use kyma_targets::{ComponentTarget, SecretKey};
 
 use crate::expressions::Rules;
@@ -119,21 +119,21 @@ impl Sights {
         served: &Kinds,
         kinds_may_come: bool,
     ) -> Result<(), WatchLimit> {
-        let interests = interests(kinds, judging, served, kinds_may_come);
-        self.subscribe_to(target, dependent, interests, &judging.rules)
+        let watch_specs = watch_specs(kinds, judging, served, kinds_may_come);
+        self.subscribe_to(target, dependent, watch_specs, &judging.rules)
     }
 
     fn subscribe_to(
         &self,
         target: &ComponentTarget,
         dependent: &Dependent,
-        interests: Vec<Interest>,
+        watch_specs: Vec<WatchSpec>,
         rules: &Arc<Rules>,
     ) -> Result<(), WatchLimit> {
         let _subscribing = self.subscribing();
-        let subscription = Subscription::new(interests.clone(), Arc::clone(rules));
+        let subscription = Subscription::new(watch_specs.clone(), Arc::clone(rules));
         self.store.subscribe(target.key(), dependent, subscription);
-        self.watches.subscribe(target, dependent, interests)
+        self.watches.subscribe(target, dependent, watch_specs)
     }
 
     /// Returns the watched state of the objects of `dependent`, and of those in `also`.
@@ -158,10 +158,10 @@ impl Sights {
     pub(crate) fn unseen(&self, target: &ComponentTarget, dependent: &Dependent) -> Vec<Unseen> {
         let subscribed = self.store.subscribed(target.key(), dependent);
         let unhealthy = self.watches.unhealthy(target, subscribed);
-        let kind = |interest: Interest| GroupKind::new(&interest.group, &interest.kind);
+        let kind = |watch_spec: WatchSpec| GroupKind::new(&watch_spec.group, &watch_spec.kind);
         let mut unseen = BTreeMap::<GroupKind, Option<Failure>>::new();
-        for (interest, why) in unhealthy {
-            let known = unseen.entry(kind(interest)).or_default();
+        for (watch_spec, why) in unhealthy {
+            let known = unseen.entry(kind(watch_spec)).or_default();
             *known = known.take().or(why);
         }
         unseen.into_iter().collect()
@@ -244,23 +244,23 @@ struct Listening<W> {
 }
 
 impl<W: Fn(&Dependent) + Send + Sync + 'static> Listener<Dependent> for Listening<W> {
-    fn is_expensive(&self, target: Option<&SecretKey>, interest: &Interest) -> bool {
-        self.store.has_rules(target, interest)
+    fn is_expensive(&self, target: Option<&SecretKey>, watch_spec: &WatchSpec) -> bool {
+        self.store.has_rules(target, watch_spec)
     }
 
     fn on_event(
         &self,
         target: Option<&SecretKey>,
-        interest: &Interest,
+        watch_spec: &WatchSpec,
         event: &ObjectEvent,
         dependents: &[Dependent],
     ) {
-        let changed = self.store.take(target, interest, event);
+        let changed = self.store.take(target, watch_spec, event);
         dependents.iter().filter(|dependent| changed.concerns(dependent)).for_each(&self.wake);
     }
 
     /// Requeues all subscribers: without the watch, changes of health would go unnoticed.
-    fn on_refused(&self, _target: Option<&SecretKey>, _interest: &Interest, dependents: &[Dependent]) {
+    fn on_refused(&self, _target: Option<&SecretKey>, _watch_spec: &WatchSpec, dependents: &[Dependent]) {
         dependents.iter().for_each(&self.wake);
     }
 }
@@ -278,22 +278,22 @@ fn next_look(unchanged: Duration) -> Option<Duration> {
 }
 
 /// Returns the streams for these kinds: limited by owner label, with whole objects if health needs them.
-fn interests(
+fn watch_specs(
     kinds: &BTreeSet<GroupKind>,
     judging: &Judging,
     served: &Kinds,
     kinds_may_come: bool,
-) -> Vec<Interest> {
+) -> Vec<WatchSpec> {
     let owned = kinds.iter().filter_map(|kind| served.preferred(kind)).filter(|mapping| mapping.can("watch"));
-    let mut interests: Vec<Interest> = owned.map(|mapping| of_kind(mapping, judging)).collect();
+    let mut watch_specs: Vec<WatchSpec> = owned.map(|mapping| of_kind(mapping, judging)).collect();
     if kinds_may_come {
         let arrivals =
             [("apiextensions.k8s.io", "CustomResourceDefinition"), ("apiregistration.k8s.io", "APIService")];
         let arrivals =
             arrivals.iter().filter_map(|(group, kind)| served.preferred(&GroupKind::new(*group, *kind)));
-        interests.extend(arrivals.map(|mapping| Interest::in_kind(&mapping.resource)));
+        watch_specs.extend(arrivals.map(|mapping| WatchSpec::in_kind(&mapping.resource)));
     }
-    interests
+    watch_specs
 }
 
 /// Reports whether the health of objects of a kind counts: workloads, and other kinds that `helm --wait` waits for.
@@ -308,13 +308,13 @@ pub(crate) fn health_counts(kind: &GroupKind) -> bool {
         )
 }
 
-fn of_kind(mapping: &Mapping, judging: &Judging) -> Interest {
-    let mut interest = Interest::in_kind(&mapping.resource).owned();
+fn of_kind(mapping: &Mapping, judging: &Judging) -> WatchSpec {
+    let mut watch_spec = WatchSpec::in_kind(&mapping.resource).owned();
     let kind = mapping.gvk().group_kind();
     if health_counts(&kind) || judging.manager.as_ref() == Some(&kind) || judging.rules.has(&kind) {
-        interest.content = Content::Whole;
+        watch_spec.content = Content::Whole;
     }
-    interest
+    watch_spec
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use kube_runtime::reflector::Store;
 use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
 use kyma_sdk::{
-    AccessChange, Change, Interest, KymaAccess, KymaKey, ObjectEvent, Reconciler, Runtime, Watches,
+    AccessChange, Change, KymaAccess, KymaKey, ObjectEvent, Reconciler, Runtime, WatchSpec, Watches,
 };
 use kyma_targets::{SecretKey, TargetEvent};
 use tokio::sync::broadcast::Receiver;
@@ -59,19 +59,20 @@ pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::Metri
 fn assemble(args: KymaArgs, runtime: Runtime, triggers: Triggers, metrics: KymaMetrics) -> Arc<State> {
     Arc::new_cyclic(|state: &Weak<State>| {
         let state = state.clone();
-        let listener = move |_: Option<&SecretKey>, at: &Interest, event: &ObjectEvent, kymas: &[KymaKey]| {
-            let Some(state) = state.upgrade() else { return };
-            for kyma in kymas {
-                follow_target(&state, kyma, at, event);
-            }
-        };
+        let listener =
+            move |_: Option<&SecretKey>, at: &WatchSpec, event: &ObjectEvent, kymas: &[KymaKey]| {
+                let Some(state) = state.upgrade() else { return };
+                for kyma in kymas {
+                    follow_target(&state, kyma, at, event);
+                }
+            };
         let watches = Watches::new(runtime.operator.name, &runtime.process, listener);
         State::new(runtime, args, triggers, watches, metrics)
     })
 }
 
 /// Requeues a Kyma after a change on its target. Ignores the operator's own writes.
-fn follow_target(state: &State, kyma: &KymaKey, at: &Interest, event: &ObjectEvent) {
+fn follow_target(state: &State, kyma: &KymaKey, at: &WatchSpec, event: &ObjectEvent) {
     let is_news = if admission::watch::is_of(at) {
         admission::watch::record_event(state, kyma, at, event)
     } else if pull_secret::watch::is_of(at) {

@@ -181,7 +181,7 @@ async fn clean(
             claim::release(state, kyma).await.map(|()| Wait::Event)
         }
         Ok(false) => {
-            let is_told = state.watches.is_healthy(&session.target, [session::interest(state)]);
+            let is_told = state.watches.is_healthy(&session.target, [session::watch_spec(state)]);
             Ok(if is_told { Wait::Event } else { Wait::Timer(UNWATCHED) })
         }
         Err(failure) => {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
 use kyma_sdk::{
-    Content, Failure, Interest, KymaAccess, KymaKey, ReconcileContext, TargetVerification, fence_of,
+    Content, Failure, KymaAccess, KymaKey, ReconcileContext, TargetVerification, WatchSpec, fence_of,
     is_on_record,
 };
 use kyma_targets::{STAMP_NAMESPACE, Target};
@@ -112,20 +112,20 @@ async fn prove(state: &State, kyma: &Arc<Kyma>, target: &Target) -> Result<Targe
 }
 
 /// Returns the watch of the target's Kyma.
-pub(crate) fn interest(state: &State) -> Interest {
-    Interest {
+pub(crate) fn watch_spec(state: &State) -> WatchSpec {
+    WatchSpec {
         namespace: Some(state.runtime.settings.target_namespace.clone()),
         fields: Some(format!("metadata.name={}", target_kyma::NAME)),
         content: Content::Whole,
-        ..Interest::in_kind(&kube::api::ApiResource::erase::<Kyma>(&()))
+        ..WatchSpec::in_kind(&kube::api::ApiResource::erase::<Kyma>(&()))
     }
 }
 
 /// Starts the watches of a target; those of policies only if it has policies. On the hub itself only policies are
 /// watched.
 pub(crate) fn watch(state: &State, kyma: &KymaKey, target: &Target, has_policies: bool) -> Result<(), Error> {
-    let remote = std::iter::once(interest(state)).chain(pull_secret::interest(state));
-    let policies = admission::interests(kyma).filter(|_| has_policies);
-    let interests: Vec<Interest> = remote.filter(|_| !target.is_local()).chain(policies).collect();
-    Ok(state.watches.subscribe(target, kyma, interests)?)
+    let remote = std::iter::once(watch_spec(state)).chain(pull_secret::watch_spec(state));
+    let policies = admission::watch_specs(kyma).filter(|_| has_policies);
+    let watch_specs: Vec<WatchSpec> = remote.filter(|_| !target.is_local()).chain(policies).collect();
+    Ok(state.watches.subscribe(target, kyma, watch_specs)?)
 }

@@ -6,7 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::ApiResource;
 use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity, labels, names};
 use kyma_sdk::{
-    Content, Failure, Interest, KymaAccess, KymaKey, TargetVerification, fence_of, verify_recorded_target,
+    Content, Failure, KymaAccess, KymaKey, TargetVerification, WatchSpec, fence_of, verify_recorded_target,
 };
 use kyma_targets::Target;
 
@@ -72,30 +72,30 @@ async fn prove(state: &State, kyma: &Kyma, target: &Target) -> Result<TargetIden
 }
 
 /// Returns the watches of a target: metadata of the catalogue's kinds and of their CRDs.
-fn interests(state: &State) -> [Interest; 3] {
+fn watch_specs(state: &State) -> [WatchSpec; 3] {
     let namespace = state.runtime.settings.target_namespace.clone();
-    let copies = Kind::BOTH.map(|kind| Interest {
+    let copies = Kind::BOTH.map(|kind| WatchSpec {
         namespace: Some(namespace.clone()),
         content: Content::Metadata,
-        ..Interest::in_kind(&kind.resource())
+        ..WatchSpec::in_kind(&kind.resource())
     });
     let [templates, releases] = copies;
-    let crds = Interest {
+    let crds = WatchSpec {
         labels: Some(names::label_selector(labels::MANAGED_BY, labels::MANAGED_BY_KYMA)),
         content: Content::Metadata,
-        ..Interest::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&()))
+        ..WatchSpec::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&()))
     };
     [templates, releases, crds]
 }
 
 /// Starts missing watches.
 pub(crate) fn watch(state: &State, key: &KymaKey, target: &Target) -> Result<(), Failure> {
-    let wanted = state.watches.subscribe(target, key, interests(state));
+    let wanted = state.watches.subscribe(target, key, watch_specs(state));
     wanted.map_err(|limit| Failure::new(Reason::Internal, limit.to_string()))
 }
 
 /// Reports whether the session's state of the target is still valid.
 pub(crate) fn is_fresh(state: &State, session: &Session) -> bool {
     let longest = state.runtime.settings.resync.mul_f64(VERIFY_AT);
-    session.age() < longest && state.watches.is_healthy(&session.target, interests(state))
+    session.age() < longest && state.watches.is_healthy(&session.target, watch_specs(state))
 }

@@ -11,8 +11,8 @@ use kyma_api::hand_over::{self, Actor};
 use kyma_api::visibility::Viewer;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, names};
 use kyma_sdk::{
-    AccessChange, Change, DeleteGate, Failure, FeedEvent, HubResource, Interest, KymaAccess, KymaKey,
-    ObjectEvent, PausedOperations, ReconcileContext, Reconciler, Runtime, Wait, Watches, feed, is_local,
+    AccessChange, Change, DeleteGate, Failure, FeedEvent, HubResource, KymaAccess, KymaKey, ObjectEvent,
+    PausedOperations, ReconcileContext, Reconciler, Runtime, Wait, WatchSpec, Watches, feed, is_local,
 };
 use kyma_targets::SecretKey;
 use tokio::time::MissedTickBehavior;
@@ -54,9 +54,9 @@ pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
     let watches = Watches::new(
         FIELD_MANAGER,
         &runtime.process,
-        move |_: Option<&SecretKey>, interest: &Interest, event: &ObjectEvent, kymas: &[KymaKey]| {
+        move |_: Option<&SecretKey>, watch_spec: &WatchSpec, event: &ObjectEvent, kymas: &[KymaKey]| {
             if let Some(state) = listening.get() {
-                saw(state, interest, event, kymas);
+                saw(state, watch_spec, event, kymas);
             }
         },
     );
@@ -117,10 +117,10 @@ fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
     }
 }
 
-fn saw(state: &State, interest: &Interest, event: &ObjectEvent, kymas: &[KymaKey]) {
+fn saw(state: &State, watch_spec: &WatchSpec, event: &ObjectEvent, kymas: &[KymaKey]) {
     for kyma in kymas {
         // Without a session, this is the watch of a cleanup, which reads the target itself.
-        if state.session(kyma).is_none_or(|session| session::saw(&session, interest, event)) {
+        if state.session(kyma).is_none_or(|session| session::saw(&session, watch_spec, event)) {
             state.wake(kyma);
         }
     }

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
 use kyma_object_set::drift::fingerprint;
-use kyma_sdk::{Interest, ObjectEvent, is_on_record};
+use kyma_sdk::{ObjectEvent, WatchSpec, is_on_record};
 use kyma_targets::Target;
 
 use crate::FIELD_MANAGER;
@@ -65,8 +65,8 @@ impl Session {
 }
 
 /// Records a watch event. Returns true if the target must be read again.
-pub(crate) fn saw(session: &Session, interest: &Interest, event: &ObjectEvent) -> bool {
-    let kind = Kind::BOTH.into_iter().find(|kind| kind.resource().plural == interest.plural);
+pub(crate) fn saw(session: &Session, watch_spec: &WatchSpec, event: &ObjectEvent) -> bool {
+    let kind = Kind::BOTH.into_iter().find(|kind| kind.resource().plural == watch_spec.plural);
     let thing = |object: &DynamicObject| {
         let name = object.name_any();
         kind.map_or_else(

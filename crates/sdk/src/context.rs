@@ -21,8 +21,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::unreadable_fields;
 use crate::{
-    Brake, ComponentResource, Contract, DeleteGate, DeleteOutcome, DeleteRequest, Events, Failure, Interest,
-    ReconcileContext, Settings, Trigger, find_object, none_if_unserved,
+    Brake, ComponentResource, Contract, DeleteGate, DeleteOutcome, DeleteRequest, Events, Failure,
+    ReconcileContext, Settings, Trigger, WatchSpec, find_object, none_if_unserved,
     object::{Claim, claim, content_hash, covers, holds_more, is_created_by, is_protected},
     status::StatusWriter,
 };
@@ -50,7 +50,7 @@ pub struct Context<R: ComponentResource> {
     pub(crate) status: StatusWriter<R>,
     pub(crate) reconcile_context: ReconcileContext,
     pub(crate) brake: Brake,
-    pub(crate) interests: Mutex<HashSet<Interest>>,
+    pub(crate) watch_specs: Mutex<HashSet<WatchSpec>>,
     /// Whether this is a dry run: nothing is written to hub or target.
     pub(crate) is_dry_run: bool,
 }
@@ -139,8 +139,8 @@ impl<R: ComponentResource> Context<R> {
     }
 
     /// Watches further objects, besides those that are read and written through this context.
-    pub fn watch(&self, interest: Interest) {
-        self.interests.lock().unwrap_or_else(PoisonError::into_inner).insert(interest);
+    pub fn watch(&self, watch_spec: WatchSpec) {
+        self.watch_specs.lock().unwrap_or_else(PoisonError::into_inner).insert(watch_spec);
     }
 
     /// Writes fields of the status in the middle of a step, so that a later process finds them after a crash. `null`
@@ -298,8 +298,8 @@ impl<R: ComponentResource> Context<R> {
         }
     }
 
-    pub(crate) fn take_interests(&self) -> HashSet<Interest> {
-        std::mem::take(&mut *self.interests.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn take_watch_specs(&self) -> HashSet<WatchSpec> {
+        std::mem::take(&mut *self.watch_specs.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn owned<K: Serialize>(&self, kind: &ApiResource, wanted: &K) -> Result<DynamicObject, Failure> {
@@ -332,7 +332,7 @@ impl<R: ComponentResource> Context<R> {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<DynamicObject>, Failure> {
-        self.watch(Interest::in_kind(kind).owned());
+        self.watch(WatchSpec::in_kind(kind).owned());
         let read = find_object(&self.api(kind, namespace), name).await;
         let read = none_if_unserved(&self.target.client(), kind, read).await.map(Option::flatten);
         read.map_err(|error| Failure::target(&format!("read {} {name}", kind.kind), &error))

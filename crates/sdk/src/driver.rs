@@ -19,8 +19,8 @@ use kyma_api::{Reason, State, condition, names};
 use kyma_targets::{ComponentTarget, ServiceAccount, Target};
 
 use crate::{
-    Blocking, Component, ComponentCondition, ComponentResource, Context, Contract, Failure, Interest,
-    Progress, ReconcileContext, Report, Runtime, Trigger, Wait, Watches,
+    Blocking, Component, ComponentCondition, ComponentResource, Context, Contract, Failure, Progress,
+    ReconcileContext, Report, Runtime, Trigger, Wait, WatchSpec, Watches,
     backoff::delay_after,
     component::failure_state,
     contract::{HANDLED, is_suspended},
@@ -180,7 +180,7 @@ impl<C: Component> Driver<C> {
             status: self.status.clone(),
             reconcile_context,
             brake: self.runtime.brake.clone(),
-            interests: std::sync::Mutex::default(),
+            watch_specs: std::sync::Mutex::default(),
             is_dry_run: false,
         })
     }
@@ -193,20 +193,20 @@ impl<C: Component> Driver<C> {
     /// watched before.
     fn keep_watching(&self, context: &Context<C::Resource>, complete: bool) {
         let key = ObjectRef::from_obj(&*context.resource);
-        let mut interests = context.take_interests();
+        let mut watch_specs = context.take_watch_specs();
         if !complete {
-            interests.extend(self.watches.subscriptions(&key));
+            watch_specs.extend(self.watches.subscriptions(&key));
         }
-        self.subscribe(&context.target, &key, interests);
+        self.subscribe(&context.target, &key, watch_specs);
     }
 
     fn subscribe(
         &self,
         target: &ComponentTarget,
         key: &ObjectRef<C::Resource>,
-        interests: impl IntoIterator<Item = Interest>,
+        watch_specs: impl IntoIterator<Item = WatchSpec>,
     ) {
-        if let Err(limit) = self.watches.subscribe(target, key, interests) {
+        if let Err(limit) = self.watches.subscribe(target, key, watch_specs) {
             tracing::warn!(object = %key, "{limit}; the resync finds changes");
         }
     }

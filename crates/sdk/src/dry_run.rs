@@ -71,7 +71,7 @@ impl Runtime {
             status: StatusWriter::new(self.hub.clone(), C::NAME, metrics.clone()),
             reconcile_context: ReconcileContext::new(C::NAME, false, PausedOperations::default(), metrics),
             brake: self.brake.clone(),
-            interests: std::sync::Mutex::default(),
+            watch_specs: std::sync::Mutex::default(),
             is_dry_run: true,
             resource,
         })

@@ -124,7 +124,7 @@ pub use telemetry::{TelemetryError, init_telemetry};
 pub use trigger::Trigger;
 pub use unreadable::unreadable_fields;
 pub use watches::{
-    Content, Implausible, Interest, Listener, ObjectEvent, WatchLimit, WatchTimes, Watches, is_plausible,
+    Content, Implausible, Listener, ObjectEvent, WatchLimit, WatchSpec, WatchTimes, Watches, is_plausible,
 };
 
 // The versions that this crate is built with, so that components need no dependencies of their own on them.

@@ -20,7 +20,7 @@ pub use registry::{WatchLimit, Watches};
 
 /// The watched objects of a target, and their content.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Interest {
+pub struct WatchSpec {
     /// API group; empty for the core group.
     pub group: String,
     /// API version.
@@ -48,8 +48,8 @@ pub enum Content {
     Whole,
 }
 
-impl Interest {
-    /// Returns an interest in the metadata of all objects of a kind.
+impl WatchSpec {
+    /// Selects the metadata of all objects of a kind.
     pub fn in_kind(resource: &ApiResource) -> Self {
         let ApiResource { group, version, kind, plural, .. } = resource.clone();
         Self {
@@ -64,12 +64,12 @@ impl Interest {
         }
     }
 
-    /// Limits the interest to objects with an owner label. One stream serves all components on a target.
+    /// Limits the watch to objects with an owner label. One stream serves all components on a target.
     pub fn owned(self) -> Self {
         self.marked(kyma_api::labels::OWNER)
     }
 
-    /// Limits the interest to objects with this label. Its value is the hash of an owner: only this owner is notified
+    /// Limits the watch to objects with this label. Its value is the hash of an owner: only this owner is notified
     /// of the object.
     pub fn marked(mut self, label: &str) -> Self {
         self.labels = Some(label.to_owned());
@@ -119,7 +119,7 @@ impl ObjectEvent {
 pub trait Listener<D>: Send + Sync + 'static {
     /// Reports whether [`on_event`](Self::on_event) is CPU-bound for this stream. It is then called on a separate
     /// thread, and the stream waits for it. Default: no.
-    fn is_expensive(&self, _target: Option<&SecretKey>, _interest: &Interest) -> bool {
+    fn is_expensive(&self, _target: Option<&SecretKey>, _watch_spec: &WatchSpec) -> bool {
         false
     }
 
@@ -127,32 +127,32 @@ pub trait Listener<D>: Send + Sync + 'static {
     fn on_event(
         &self,
         target: Option<&SecretKey>,
-        interest: &Interest,
+        watch_spec: &WatchSpec,
         event: &ObjectEvent,
         dependents: &[D],
     );
 
     /// Called when `dependent` joins a stream that was listed before: no event reports changes between its last read
     /// and the subscription. Called only for this subscriber, once per subscription. Default: does nothing.
-    fn on_joined(&self, _target: Option<&SecretKey>, _interest: &Interest, _dependent: &D) {}
+    fn on_joined(&self, _target: Option<&SecretKey>, _watch_spec: &WatchSpec, _dependent: &D) {}
 
     /// Called when the target starts to refuse a watch that it allowed before, or when its answer exceeds the bounds.
     /// Only a change on the target ends that; the next event is a list. Default: does nothing.
-    fn on_refused(&self, _target: Option<&SecretKey>, _interest: &Interest, _dependents: &[D]) {}
+    fn on_refused(&self, _target: Option<&SecretKey>, _watch_spec: &WatchSpec, _dependents: &[D]) {}
 }
 
 impl<D, F> Listener<D> for F
 where
-    F: Fn(Option<&SecretKey>, &Interest, &ObjectEvent, &[D]) + Send + Sync + 'static,
+    F: Fn(Option<&SecretKey>, &WatchSpec, &ObjectEvent, &[D]) + Send + Sync + 'static,
 {
     fn on_event(
         &self,
         target: Option<&SecretKey>,
-        interest: &Interest,
+        watch_spec: &WatchSpec,
         event: &ObjectEvent,
         dependents: &[D],
     ) {
-        self(target, interest, event, dependents);
+        self(target, watch_spec, event, dependents);
     }
 }
 

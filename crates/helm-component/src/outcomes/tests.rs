@@ -7,9 +7,9 @@ use super::*;
 
 const RUN: &str = "run";
 
-fn jobs() -> Interest {
+fn jobs() -> WatchSpec {
     let kind = ApiResource::erase::<Job>(&());
-    Interest { content: Content::Whole, ..Interest::in_kind(&kind).marked(labels::HOOK_OF) }
+    WatchSpec { content: Content::Whole, ..WatchSpec::in_kind(&kind).marked(labels::HOOK_OF) }
 }
 
 fn dependent() -> Dependent {

@@ -8,7 +8,7 @@ use kyma_object_set::apply::{ApplyReport, Outcome, Refusal};
 use kyma_object_set::{
     CallError, Entry, ForeignObjectPolicy, GroupKind, Identity, Inventory, Kinds, ObservedObject,
 };
-use kyma_sdk::{Failure, Interest};
+use kyma_sdk::{Failure, WatchSpec};
 use serde_json::json;
 
 use super::endings::fault_of;
@@ -243,21 +243,21 @@ impl Pass<'_> {
         let Some(name) = names.next() else { return };
         let Some(mapping) = self.kinds.preferred(&GroupKind::new("", "Namespace")) else { return };
         let only = names.next().is_none().then(|| format!("metadata.name={name}"));
-        self.context.watch(Interest { fields: only, ..Interest::in_kind(&mapping.resource) });
+        self.context.watch(WatchSpec { fields: only, ..WatchSpec::in_kind(&mapping.resource) });
     }
 
     /// Watches objects that others own or share, so that a release, deletion or change requeues the component.
     pub(super) fn await_owners(&self, foreign: &BTreeMap<GroupKind, Vec<Identity>>) {
         for (kind, objects) in foreign {
             let Some(mapping) = self.kinds.preferred(kind) else { continue };
-            let interest = Interest::in_kind(&mapping.resource);
+            let watch_spec = WatchSpec::in_kind(&mapping.resource);
             self.context.watch(match objects.as_slice() {
-                [one] => Interest {
+                [one] => WatchSpec {
                     namespace: one.namespace.clone(),
                     fields: Some(format!("metadata.name={}", one.name)),
-                    ..interest
+                    ..watch_spec
                 },
-                _ => interest.owned(),
+                _ => watch_spec.owned(),
             });
         }
     }

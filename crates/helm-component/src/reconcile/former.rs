@@ -10,7 +10,7 @@ use kyma_api::{Adoption, FreeForm, HookPhase, Hooks, ReleaseRecord};
 use kyma_object_set::{
     Action, ApplyReport, CallError, Entry, GroupKind, Identity, Object, System, claim, helm_release,
 };
-use kyma_sdk::{Failure, Interest, find_object};
+use kyma_sdk::{Failure, WatchSpec, find_object};
 use serde_json::json;
 
 use super::apply::PARALLEL;
@@ -134,10 +134,10 @@ impl Pass<'_> {
     /// Requeues the component when the record changes.
     fn await_record(&self, namespace: &str, name: &str) {
         let Some(mapping) = self.kinds.preferred(&GroupKind::new("", "Secret")) else { return };
-        self.context.watch(Interest {
+        self.context.watch(WatchSpec {
             namespace: Some(namespace.to_owned()),
             fields: Some(format!("metadata.name={name}")),
-            ..Interest::in_kind(&mapping.resource)
+            ..WatchSpec::in_kind(&mapping.resource)
         });
     }
 

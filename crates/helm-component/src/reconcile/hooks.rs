@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use kube::api::DynamicObject;
 use kyma_api::{ErrorClass, FreeForm, HookPhase, HookPolicy, Hooks, Reason, annotations, labels};
 use kyma_object_set::{Action, CallError, Entry, GroupKind, Guard, Identity, Mapping};
-use kyma_sdk::{Content, Failure, Interest};
+use kyma_sdk::{Content, Failure, WatchSpec};
 use serde_json::json;
 
 use super::hook_objects::{HookCreation, deletion_refused};
@@ -270,21 +270,21 @@ impl Pass<'_> {
     fn await_hooks(&self, own: &[&Hook], mark: &str) -> Option<Duration> {
         let (ending, others): (Vec<&Hook>, Vec<&Hook>) =
             own.iter().copied().partition(|hook| hook.has_an_end());
-        for interest in self.interests(&others) {
-            self.context.watch(interest);
+        for watch_spec in self.watch_specs(&others) {
+            self.context.watch(watch_spec);
         }
-        let whole = |interest: Interest| Interest { content: Content::Whole, ..interest };
-        let interests: Vec<Interest> = self.interests(&ending).into_iter().map(whole).collect();
+        let whole = |watch_spec: WatchSpec| WatchSpec { content: Content::Whole, ..watch_spec };
+        let watch_specs: Vec<WatchSpec> = self.watch_specs(&ending).into_iter().map(whole).collect();
         let awaited: BTreeSet<Identity> = ending.iter().map(|hook| hook.identity()).collect();
         let outcomes = &self.shared.outcomes;
-        outcomes.subscribe(&self.context.target, &self.dependent, mark, &interests, awaited)
+        outcomes.subscribe(&self.context.target, &self.dependent, mark, &watch_specs, awaited)
     }
 
     /// Returns the streams of hook objects of these kinds.
-    fn interests(&self, hooks: &[&Hook]) -> Vec<Interest> {
+    fn watch_specs(&self, hooks: &[&Hook]) -> Vec<WatchSpec> {
         let kinds: BTreeSet<GroupKind> = hooks.iter().map(|hook| hook.identity().group_kind()).collect();
         let served = kinds.iter().filter_map(|kind| self.kinds.preferred(kind));
-        served.map(|mapping| Interest::in_kind(&mapping.resource).marked(labels::HOOK_OF)).collect()
+        served.map(|mapping| WatchSpec::in_kind(&mapping.resource).marked(labels::HOOK_OF)).collect()
     }
 
     /// Ends the subscriptions to hooks that are over.
@@ -304,7 +304,7 @@ impl Pass<'_> {
     pub(super) fn await_namespace(&self, name: &str) {
         let Some(mapping) = self.kinds.preferred(&GroupKind::new("", "Namespace")) else { return };
         let fields = Some(format!("metadata.name={name}"));
-        self.context.watch(Interest { fields, ..Interest::in_kind(&mapping.resource) });
+        self.context.watch(WatchSpec { fields, ..WatchSpec::in_kind(&mapping.resource) });
     }
 
     pub(super) fn hook_kind(&self, hook: &Hook) -> Result<Mapping, Failure> {

@@ -1,7 +1,7 @@
 //! The step that reads a previous installation of the module by a user.
 
 use kyma_object_set::{Action, CallError, Object};
-use kyma_sdk::{Failure, Interest, find_object};
+use kyma_sdk::{Failure, WatchSpec, find_object};
 
 use super::{Pass, failure};
 use crate::observe::predecessor::{self, WorkloadPair};
@@ -40,10 +40,10 @@ impl Pass<'_> {
             found = Predecessor::None;
         }
         if found != Predecessor::None {
-            self.context.watch(Interest {
+            self.context.watch(WatchSpec {
                 namespace: identity.namespace.clone(),
                 fields: Some(format!("metadata.name={}", identity.name)),
-                ..Interest::in_kind(&mapping.resource)
+                ..WatchSpec::in_kind(&mapping.resource)
             });
         }
         Ok(found)

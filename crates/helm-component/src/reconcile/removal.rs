@@ -7,7 +7,7 @@ use kyma_api::{CreatedResource, Reason, ResourcePolicy};
 use kyma_object_set::order::DeletionStage;
 use kyma_object_set::sweep::UnlistablePolicy;
 use kyma_object_set::{Identity, Inventory, order, remove};
-use kyma_sdk::{Blocking, Failure, Interest, find_blockers};
+use kyma_sdk::{Blocking, Failure, WatchSpec, find_blockers};
 
 use super::{Pass, failure};
 use crate::claims::Reach;
@@ -174,7 +174,7 @@ impl Pass<'_> {
         let mut kinds = waiting.iter().map(Identity::group_kind);
         let namespace = kinds.find(|kind| kind.group.is_empty() && kind.kind == "Namespace");
         if let Some(mapping) = namespace.and_then(|kind| self.kinds.preferred(&kind)) {
-            self.context.watch(Interest::in_kind(&mapping.resource));
+            self.context.watch(WatchSpec::in_kind(&mapping.resource));
         }
     }
 
@@ -197,7 +197,7 @@ impl Pass<'_> {
         let blockers = find_blockers(&self.cluster.client, &blocking).await?;
         // Watched even if nothing blocks yet, so that objects that are created before the deletion of the CRDs are
         // noticed.
-        blockers.resources.iter().for_each(|resource| self.context.watch(Interest::in_kind(resource)));
+        blockers.resources.iter().for_each(|resource| self.context.watch(WatchSpec::in_kind(resource)));
         match blockers.count {
             0 => Ok(()),
             _ => Err(Failure::new(Reason::DeletionBlocked, blockers.describe())),

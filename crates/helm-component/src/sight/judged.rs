@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use kube::core::DynamicObject;
 use kyma_health::HealthStatus;
 use kyma_object_set::{GroupKind, Identity, Inventory};
-use kyma_sdk::{Content, Interest};
+use kyma_sdk::{Content, WatchSpec};
 
 use super::Dependent;
 use super::target_state::{Subscription, TargetState};
@@ -22,8 +22,8 @@ impl TargetState {
     pub(super) fn subscribe(&mut self, dependent: &Dependent, mut subscription: Subscription) {
         let before = self.subscriptions.remove(dependent).unwrap_or_default();
         subscription.stale = before.stale;
-        let whole = |interest: &&Interest| interest.content == Content::Whole;
-        let whole: BTreeSet<GroupKind> = subscription.interests.iter().filter(whole).map(kind_of).collect();
+        let whole = |watch_spec: &&WatchSpec| watch_spec.content == Content::Whole;
+        let whole: BTreeSet<GroupKind> = subscription.watch_specs.iter().filter(whole).map(kind_of).collect();
         if !Arc::ptr_eq(&before.rules, &subscription.rules) {
             let differing = before.rules.differing(&subscription.rules);
             let stale = differing.into_iter().filter(|kind| self.forget_verdicts(kind, dependent));
@@ -31,7 +31,7 @@ impl TargetState {
             self.judge_by(dependent, &subscription.rules);
         }
         subscription.stale.retain(|kind| whole.contains(kind));
-        self.count(&before.interests, &subscription.interests);
+        self.count(&before.watch_specs, &subscription.watch_specs);
         self.subscriptions.insert(dependent.clone(), subscription);
     }
 
@@ -39,7 +39,7 @@ impl TargetState {
     pub(super) fn unsubscribe(&mut self, dependent: &Dependent) {
         self.judge_by(dependent, &Arc::default());
         if let Some(subscription) = self.subscriptions.remove(dependent) {
-            self.count(&subscription.interests, &[]);
+            self.count(&subscription.watch_specs, &[]);
         }
     }
 
@@ -119,8 +119,8 @@ impl TargetState {
     }
 }
 
-fn kind_of(interest: &Interest) -> GroupKind {
-    GroupKind::new(&interest.group, &interest.kind)
+fn kind_of(watch_spec: &WatchSpec) -> GroupKind {
+    GroupKind::new(&watch_spec.group, &watch_spec.kind)
 }
 
 #[cfg(test)]

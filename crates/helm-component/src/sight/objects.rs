@@ -8,7 +8,7 @@ use kube::core::DynamicObject;
 use kyma_api::{annotations, labels};
 use kyma_health::HealthStatus;
 use kyma_object_set::{GroupKind, Identity, ObservedObject, drift};
-use kyma_sdk::{Content, Interest, ObjectEvent};
+use kyma_sdk::{Content, ObjectEvent, WatchSpec};
 
 use super::index::Index;
 use super::verdict::Verdict;
@@ -85,16 +85,16 @@ impl Objects {
     pub(super) fn take_list(
         &mut self,
         manager: &str,
-        interest: &Interest,
+        watch_spec: &WatchSpec,
         event: &ObjectEvent,
         verdicts: Vec<Option<Verdict>>,
     ) {
         let ObjectEvent::Listed { objects: list, .. } = event else { return };
-        let kind = GroupKind::new(&interest.group, &interest.kind);
-        self.told.reach(interest.content, event);
+        let kind = GroupKind::new(&watch_spec.group, &watch_spec.kind);
+        self.told.reach(watch_spec.content, event);
         let (version, now) = (self.told.any, Instant::now());
         // Health comes from the list of whole objects.
-        let whole = self.told.whole.filter(|_| interest.content == Content::Metadata);
+        let whole = self.told.whole.filter(|_| watch_spec.content == Content::Metadata);
         let awaits = |note: &Note| whole.is_some_and(|told| note.revision > told);
         self.noted.retain(|_, note| awaits(note) || note.is_later_than(version, now));
         let mut listed = BTreeMap::new();
@@ -107,7 +107,7 @@ impl Objects {
         let later = later.filter_map(|(one, _)| Some((one.clone(), self.seen.get(one)?.clone())));
         listed.extend(later);
         self.seen = listed.into_iter().collect();
-        if interest.content == Content::Whole {
+        if watch_spec.content == Content::Whole {
             let Self { seen, finished, .. } = self;
             finished.retain(|identity, _| seen.contains(identity));
         }
@@ -117,16 +117,16 @@ impl Objects {
     pub(super) fn take_one(
         &mut self,
         manager: &str,
-        interest: &Interest,
+        watch_spec: &WatchSpec,
         event: &ObjectEvent,
         verdict: Option<Verdict>,
     ) -> Changed {
         let (ObjectEvent::Applied(object) | ObjectEvent::Deleted(object)) = event else {
             return Changed::default();
         };
-        let identity = identity(&GroupKind::new(&interest.group, &interest.kind), object);
+        let identity = identity(&GroupKind::new(&watch_spec.group, &watch_spec.kind), object);
         let was_unreported = self.is_unreported(&identity);
-        self.told.reach(interest.content, event);
+        self.told.reach(watch_spec.content, event);
         let seen = self.reduce(manager, &identity, object, verdict);
         if matches!(event, ObjectEvent::Deleted(_)) {
             return self.take_away(&identity, seen);

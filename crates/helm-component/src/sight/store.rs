@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kube::core::DynamicObject;
 use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, ObjectLocks, ObservedObject};
-use kyma_sdk::{Interest, ObjectEvent};
+use kyma_sdk::{ObjectEvent, WatchSpec};
 use kyma_targets::SecretKey;
 
 use super::objects::Changed;
@@ -40,13 +40,13 @@ impl Store {
     }
 
     /// Returns the streams of a component's subscription.
-    pub(super) fn subscribed(&self, target: Option<&SecretKey>, dependent: &Dependent) -> Vec<Interest> {
-        let interests = |state: &TargetState| Some(state.subscriptions.get(dependent)?.interests.clone());
-        self.read(target, |state| interests(state).unwrap_or_default())
+    pub(super) fn subscribed(&self, target: Option<&SecretKey>, dependent: &Dependent) -> Vec<WatchSpec> {
+        let watch_specs = |state: &TargetState| Some(state.subscriptions.get(dependent)?.watch_specs.clone());
+        self.read(target, |state| watch_specs(state).unwrap_or_default())
     }
 
-    pub(super) fn all_listed(&self, target: Option<&SecretKey>, interests: &[Interest]) -> bool {
-        self.read(target, |state| state.all_listed(interests))
+    pub(super) fn all_listed(&self, target: Option<&SecretKey>, watch_specs: &[WatchSpec]) -> bool {
+        self.read(target, |state| state.all_listed(watch_specs))
     }
 
     /// Returns the objects of an owner, and those in `also`.
@@ -136,23 +136,23 @@ impl Store {
     }
 
     /// Returns whether expressions determine the health of a watch's objects.
-    pub(super) fn has_rules(&self, target: Option<&SecretKey>, interest: &Interest) -> bool {
-        let kind = GroupKind::new(&interest.group, &interest.kind);
+    pub(super) fn has_rules(&self, target: Option<&SecretKey>, watch_spec: &WatchSpec) -> bool {
+        let kind = GroupKind::new(&watch_spec.group, &watch_spec.kind);
         let rules = self.read(target, |state| Arc::clone(&state.rules));
-        verdict::is_judged(interest) && rules.values().any(|rules| rules.has(&kind))
+        verdict::is_judged(watch_spec) && rules.values().any(|rules| rules.has(&kind))
     }
 
     pub(super) fn take(
         &self,
         target: Option<&SecretKey>,
-        interest: &Interest,
+        watch_spec: &WatchSpec,
         event: &ObjectEvent,
     ) -> Changed {
         // Expressions are evaluated without the lock, as they take time.
-        let (mut targets, verdicts) = self.judged(target, interest, event);
+        let (mut targets, verdicts) = self.judged(target, watch_spec, event);
         // The last subscriber left while the stream delivered the event.
         let Some(state) = targets.get_mut(target) else { return Changed::default() };
-        state.take(self.manager, interest, event, verdicts)
+        state.take(self.manager, watch_spec, event, verdicts)
     }
 
     /// Determines the health of a stream's objects, by rules that stay valid while the returned lock is held. `None`
@@ -160,19 +160,19 @@ impl Store {
     fn judged(
         &self,
         target: Option<&SecretKey>,
-        interest: &Interest,
+        watch_spec: &WatchSpec,
         event: &ObjectEvent,
     ) -> (MutexGuard<'_, TargetStates>, Vec<Option<Verdict>>) {
         let objects = match event {
             ObjectEvent::Listed { objects, .. } => objects.as_slice(),
             ObjectEvent::Applied(object) | ObjectEvent::Deleted(object) => std::slice::from_ref(&**object),
         };
-        if !verdict::is_judged(interest) {
+        if !verdict::is_judged(watch_spec) {
             return (self.targets(), vec![None; objects.len()]);
         }
         let mut rules = self.read(target, |state| Arc::clone(&state.rules));
         loop {
-            let verdicts = verdict::verdicts(&rules, interest, objects);
+            let verdicts = verdict::verdicts(&rules, watch_spec, objects);
             let targets = self.targets();
             // A user changed the rules of a component meanwhile. That is rare, so this loop ends.
             match targets.get(target).map(|state| Arc::clone(&state.rules)) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, ObjectLocks, ObservedObject};
-use kyma_sdk::{Content, Interest, ObjectEvent};
+use kyma_sdk::{Content, ObjectEvent, WatchSpec};
 
 use super::objects::{Changed, Objects};
 use super::verdict::{RulesByOwner, Verdict};
@@ -26,14 +26,14 @@ pub(super) struct TargetState {
     /// Replaced as a whole, so that a caller can tell whether the rules changed while it evaluated them.
     pub(super) rules: Arc<RulesByOwner>,
     /// Number of subscribers of each stream.
-    subscribers: HashMap<Interest, usize>,
-    listed: HashSet<Interest>,
+    subscribers: HashMap<WatchSpec, usize>,
+    listed: HashSet<WatchSpec>,
 }
 
 /// Subscriptions of a component on a target.
 #[derive(Default)]
 pub(super) struct Subscription {
-    pub(super) interests: Vec<Interest>,
+    pub(super) watch_specs: Vec<WatchSpec>,
     /// Rules for the health of its objects.
     pub(super) rules: Arc<Rules>,
     /// Kinds with objects that were seen before the component had these rules.
@@ -41,8 +41,8 @@ pub(super) struct Subscription {
 }
 
 impl Subscription {
-    pub(super) fn new(interests: Vec<Interest>, rules: Arc<Rules>) -> Self {
-        Self { interests, rules, stale: HashSet::new() }
+    pub(super) fn new(watch_specs: Vec<WatchSpec>, rules: Arc<Rules>) -> Self {
+        Self { watch_specs, rules, stale: HashSet::new() }
     }
 }
 
@@ -67,8 +67,8 @@ impl TargetState {
     }
 
     /// Reports whether all of these streams have delivered their list.
-    pub(super) fn all_listed(&self, interests: &[Interest]) -> bool {
-        interests.iter().all(|interest| self.listed.contains(interest))
+    pub(super) fn all_listed(&self, watch_specs: &[WatchSpec]) -> bool {
+        watch_specs.iter().all(|watch_spec| self.listed.contains(watch_spec))
     }
 
     /// Takes the result of an apply of the operator.
@@ -88,31 +88,31 @@ impl TargetState {
     pub(super) fn take(
         &mut self,
         manager: &str,
-        interest: &Interest,
+        watch_spec: &WatchSpec,
         event: &ObjectEvent,
         verdicts: Vec<Option<Verdict>>,
     ) -> Changed {
         // Otherwise an event of a stream that has just ended would be kept forever.
-        if !self.subscribers.contains_key(interest) {
+        if !self.subscribers.contains_key(watch_spec) {
             return Changed::default();
         }
         let is_list = matches!(event, ObjectEvent::Listed { .. });
-        let first_list = is_list && self.listed.insert(interest.clone());
-        let of_kinds = matches!(interest.group.as_str(), "apiextensions.k8s.io" | "apiregistration.k8s.io");
+        let first_list = is_list && self.listed.insert(watch_spec.clone());
+        let of_kinds = matches!(watch_spec.group.as_str(), "apiextensions.k8s.io" | "apiregistration.k8s.io");
         if of_kinds && !first_list {
             self.kinds_changed = Some(Instant::now());
         }
         // A stream without label selector, of CRDs or APIServices, only reports that kinds come and go.
-        let is_of_kinds_alone = interest.labels.is_none();
+        let is_of_kinds_alone = watch_spec.labels.is_none();
         if !is_of_kinds_alone {
-            let kind = GroupKind::new(&interest.group, &interest.kind);
+            let kind = GroupKind::new(&watch_spec.group, &watch_spec.kind);
             let objects = self.objects.entry(kind.clone()).or_default();
             if !is_list {
                 let verdict = verdicts.into_iter().next().unwrap_or_default();
-                return objects.take_one(manager, interest, event, verdict);
+                return objects.take_one(manager, watch_spec, event, verdict);
             }
-            objects.take_list(manager, interest, event, verdicts);
-            if interest.content == Content::Whole {
+            objects.take_list(manager, watch_spec, event, verdicts);
+            if watch_spec.content == Content::Whole {
                 for subscription in self.subscriptions.values_mut() {
                     subscription.stale.remove(&kind);
                 }
@@ -123,29 +123,29 @@ impl TargetState {
 
     /// Returns the components whose streams have all delivered their list.
     fn completed(&self) -> Changed {
-        let is_complete = |subscription: &Subscription| self.all_listed(&subscription.interests);
+        let is_complete = |subscription: &Subscription| self.all_listed(&subscription.watch_specs);
         let dependents = self.subscriptions.iter().filter(|(_, subscription)| is_complete(subscription));
         let dependents = dependents.map(|(dependent, _)| dependent.clone()).collect();
         Changed { dependents, ..Changed::default() }
     }
 
     /// Counts the subscribers of each stream. Drops streams without subscribers, with their objects.
-    pub(super) fn count(&mut self, before: &[Interest], after: &[Interest]) {
-        for interest in after {
-            *self.subscribers.entry(interest.clone()).or_default() += 1;
+    pub(super) fn count(&mut self, before: &[WatchSpec], after: &[WatchSpec]) {
+        for watch_spec in after {
+            *self.subscribers.entry(watch_spec.clone()).or_default() += 1;
         }
-        for interest in before {
-            if let Some(count) = self.subscribers.get_mut(interest) {
+        for watch_spec in before {
+            if let Some(count) = self.subscribers.get_mut(watch_spec) {
                 *count = count.saturating_sub(1);
             }
         }
         self.subscribers.retain(|_, count| *count > 0);
         let subscribers = &self.subscribers;
-        self.listed.retain(|interest| subscribers.contains_key(interest));
-        let kind = |interest: &Interest| GroupKind::new(&interest.group, &interest.kind);
+        self.listed.retain(|watch_spec| subscribers.contains_key(watch_spec));
+        let kind = |watch_spec: &WatchSpec| GroupKind::new(&watch_spec.group, &watch_spec.kind);
         let kinds: HashSet<GroupKind> = subscribers.keys().map(kind).collect();
         self.objects.retain(|kind, _| kinds.contains(kind));
-        let whole = self.listed.iter().filter(|interest| interest.content == Content::Whole);
+        let whole = self.listed.iter().filter(|watch_spec| watch_spec.content == Content::Whole);
         let whole: HashSet<GroupKind> = whole.map(kind).collect();
         for (_, objects) in self.objects.iter_mut().filter(|(kind, _)| !whole.contains(*kind)) {
             objects.tell_metadata_alone();

@@ -55,7 +55,7 @@ fn dependent(name: &str) -> Dependent {
 async fn store_and_streams_change_together() -> Result<()> {
     let (_server, target) = empty_target().await?;
     let sights = Sights::new("test", &Process::new()?, |_| ());
-    let maps = Interest::in_kind(&ApiResource::erase::<ConfigMap>(&())).owned();
+    let maps = WatchSpec::in_kind(&ApiResource::erase::<ConfigMap>(&())).owned();
     let component = dependent("a");
     let changes: [&(dyn Fn() + Sync); 3] = [
         &|| sights.subscribe_to(&target, &component, vec![maps.clone()], &Arc::default()).unwrap(),

@@ -9,7 +9,7 @@ use kube::core::DynamicObject;
 use kyma_api::labels;
 use kyma_health::Health;
 use kyma_object_set::GroupKind;
-use kyma_sdk::{Content, Interest};
+use kyma_sdk::{Content, WatchSpec};
 use serde_json::Value;
 
 use crate::expressions::{Rules, is_too_large, too_large};
@@ -43,19 +43,19 @@ impl Verdict {
 }
 
 /// Reports whether a stream has objects whose health is determined: whole ones, limited by label.
-pub(super) fn is_judged(interest: &Interest) -> bool {
-    interest.content == Content::Whole && interest.labels.is_some()
+pub(super) fn is_judged(watch_spec: &WatchSpec) -> bool {
+    watch_spec.content == Content::Whole && watch_spec.labels.is_some()
 }
 
 /// Determines the health of a watch's objects, each by its owner's rules. Once an owner's expressions exceed their
 /// budget for one object, or the time for all is over, the remaining objects count as too large without evaluation.
 pub(super) fn verdicts(
     rules: &RulesByOwner,
-    interest: &Interest,
+    watch_spec: &WatchSpec,
     objects: &[DynamicObject],
 ) -> Vec<Option<Verdict>> {
     let deadline = Instant::now() + MAX_EVALUATION_TIME;
-    let kind = GroupKind::new(&interest.group, &interest.kind);
+    let kind = GroupKind::new(&watch_spec.group, &watch_spec.kind);
     let mut exhausted: HashSet<&str> = HashSet::new();
     let verdicts = objects.iter().map(|object| {
         let owner = object.metadata.labels.as_ref().and_then(|labels| labels.get(labels::OWNER));
@@ -63,7 +63,7 @@ pub(super) fn verdicts(
         let rules = owner.and_then(|owner| rules.get(owner)).filter(|rules| rules.has(&kind));
         let gives_up = owner.is_some_and(|owner| exhausted.contains(owner)) || Instant::now() > deadline;
         let used = rules.filter(|_| !gives_up);
-        let verdict = verdict(used, rules.is_some() && gives_up, interest, object);
+        let verdict = verdict(used, rules.is_some() && gives_up, watch_spec, object);
         if let (Some(owner), Some(verdict)) = (owner, &verdict)
             && rules.is_some()
             && is_too_large(&verdict.health)
@@ -78,17 +78,17 @@ pub(super) fn verdicts(
 fn verdict(
     rules: Option<&Arc<Rules>>,
     gives_up: bool,
-    interest: &Interest,
+    watch_spec: &WatchSpec,
     object: &DynamicObject,
 ) -> Option<Verdict> {
-    let resource = interest.resource();
+    let resource = watch_spec.resource();
     let mut whole = whole(object);
     // Items of a list have no apiVersion and kind.
     if let (Some(fields), None) = (whole.as_mut().and_then(Value::as_object_mut), &object.types) {
         fields.insert("apiVersion".to_owned(), resource.api_version.into());
         fields.insert("kind".to_owned(), resource.kind.into());
     }
-    let kind = GroupKind::new(&interest.group, &interest.kind);
+    let kind = GroupKind::new(&watch_spec.group, &watch_spec.kind);
     let verdict = match rules {
         Some(rules) => Verdict::of(rules, &kind, whole),
         None => Verdict::of(&Rules::default(), &kind, whole),

@@ -2,7 +2,7 @@
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use kyma_sdk::{Interest, KymaKey, ObjectEvent};
+use kyma_sdk::{KymaKey, ObjectEvent, WatchSpec};
 
 use super::policy::Id;
 use super::target_policies::Versions;
@@ -10,20 +10,20 @@ use super::{GROUP, KINDS, resource, selector};
 use crate::state::State;
 
 /// Returns the watches of a Kyma's policies and bindings on its target.
-pub(crate) fn interests(kyma: &KymaKey) -> impl Iterator<Item = Interest> {
+pub(crate) fn watch_specs(kyma: &KymaKey) -> impl Iterator<Item = WatchSpec> {
     let labels = selector(kyma);
     KINDS
         .into_iter()
-        .map(move |kind| Interest { labels: Some(labels.clone()), ..Interest::in_kind(&resource(kind)) })
+        .map(move |kind| WatchSpec { labels: Some(labels.clone()), ..WatchSpec::in_kind(&resource(kind)) })
 }
 
 /// Reports whether a watch is one of policies or bindings.
-pub(crate) fn is_of(interest: &Interest) -> bool {
-    interest.group == GROUP
+pub(crate) fn is_of(watch_spec: &WatchSpec) -> bool {
+    watch_spec.group == GROUP
 }
 
 /// Records an event of a target's watch of policies. Returns true if a policy differs from the applied version.
-pub(crate) fn record_event(state: &State, kyma: &KymaKey, at: &Interest, event: &ObjectEvent) -> bool {
+pub(crate) fn record_event(state: &State, kyma: &KymaKey, at: &WatchSpec, event: &ObjectEvent) -> bool {
     let Some(kind) = KINDS.into_iter().find(|kind| *kind == at.kind) else { return false };
     let id = |object: &DynamicObject| Id { kind, name: object.name_any() };
     let version =

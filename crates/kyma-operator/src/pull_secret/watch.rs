@@ -3,23 +3,23 @@
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject};
-use kyma_sdk::{Interest, KymaKey, ObjectEvent};
+use kyma_sdk::{KymaKey, ObjectEvent, WatchSpec};
 
 use crate::state::State;
 
 /// Returns the watch of the copy on a target.
-pub(crate) fn interest(state: &State) -> Option<Interest> {
+pub(crate) fn watch_spec(state: &State) -> Option<WatchSpec> {
     let name = state.args.pull_secret()?;
-    Some(Interest {
+    Some(WatchSpec {
         namespace: Some(state.runtime.settings.target_namespace.clone()),
         fields: Some(format!("metadata.name={name}")),
-        ..Interest::in_kind(&ApiResource::erase::<Secret>(&()))
+        ..WatchSpec::in_kind(&ApiResource::erase::<Secret>(&()))
     })
 }
 
 /// Reports whether a watch is that of the copy.
-pub(crate) fn is_of(interest: &Interest) -> bool {
-    interest.kind == "Secret"
+pub(crate) fn is_of(watch_spec: &WatchSpec) -> bool {
+    watch_spec.kind == "Secret"
 }
 
 /// Records an event of a target's watch of the copy. Returns true unless the version last copied is the latest.

@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use kyma_sdk::testing::unconnected_runtime;
-use kyma_sdk::{Interest, ObjectEvent, Operator};
+use kyma_sdk::{ObjectEvent, Operator, WatchSpec};
 use kyma_targets::SecretKey;
 
 use serde_json::json;
@@ -22,7 +22,7 @@ struct Line {
 pub(crate) fn unconnected() -> (State, Trigger<ObjectRef<Kyma>>) {
     let runtime = unconnected_runtime(OPERATOR).unwrap();
     let metrics = KymaMetrics::new(&runtime.process.metrics, false).unwrap();
-    let listener = |_: Option<&SecretKey>, _: &Interest, _: &ObjectEvent, _: &[KymaKey]| {};
+    let listener = |_: Option<&SecretKey>, _: &WatchSpec, _: &ObjectEvent, _: &[KymaKey]| {};
     let watches = Watches::new(OPERATOR.name, &runtime.process, listener);
     let trigger = Trigger::new();
     let triggers = Triggers { kymas: trigger.clone(), releases: Trigger::new(), configs: Trigger::new() };

@@ -2,7 +2,7 @@
 
 use kube_runtime::reflector;
 use kyma_sdk::testing::unconnected_runtime;
-use kyma_sdk::{Interest, ObjectEvent, Operator};
+use kyma_sdk::{ObjectEvent, Operator, WatchSpec};
 use kyma_targets::SecretKey;
 
 use super::*;
@@ -12,7 +12,7 @@ const OPERATOR: Operator = Operator { name: "release-meta-syncer", version: "0.1
 /// Returns a state without a hub.
 fn unconnected() -> State {
     let runtime = unconnected_runtime(OPERATOR).unwrap();
-    let listener = |_: Option<&SecretKey>, _: &Interest, _: &ObjectEvent, _: &[KymaKey]| {};
+    let listener = |_: Option<&SecretKey>, _: &WatchSpec, _: &ObjectEvent, _: &[KymaKey]| {};
     let watches = Watches::new(OPERATOR.name, &runtime.process, listener);
     let (kymas, _) = reflector::store::<Kyma>();
     State::new(runtime, &Flags::default(), kymas, Trigger::new(), watches)

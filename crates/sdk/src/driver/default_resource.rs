@@ -17,7 +17,7 @@ use super::{
     kinds::{LATE_LOOKUP_INTERVAL, lookup_interval},
 };
 use crate::{
-    Component, ComponentResource, Context, DeleteOutcome, DeleteRequest, Failure, Interest, Progress,
+    Component, ComponentResource, Context, DeleteOutcome, DeleteRequest, Failure, Progress, WatchSpec,
     blocking::served_kind,
     contract::RESOURCE,
     create_new,
@@ -74,7 +74,7 @@ impl<C: Component> Driver<C> {
                 progress.again_within(LATE_LOOKUP_INTERVAL)
             }
             Ok(DefaultResource::Unserved(kind)) => {
-                context.watch(Interest::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&())));
+                context.watch(WatchSpec::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&())));
                 let reported = self.reported(context, condition::types::READY);
                 awaiting(progress, &kind).again_within(lookup_interval(reported.as_ref(), Timestamp::now()))
             }
@@ -243,7 +243,7 @@ async fn create<R: ComponentResource>(
         Ok(made) => {
             let (namespace, name) = (desired.object.namespace(), desired.object.name_any());
             let place = (namespace.as_deref(), name.as_str());
-            context.watch(interest(&desired.kind, place, Some(&made.metadata), context.owner()));
+            context.watch(watch_spec(&desired.kind, place, Some(&made.metadata), context.owner()));
             Ok(CreatedResource { uid: made.metadata.uid, ..desired.identity() })
         }
         Err(error) => {
@@ -330,24 +330,24 @@ async fn read<R: ComponentResource>(
     let live = none_if_unserved(&context.target.client(), kind, live).await.map(Option::flatten);
     let live = live.map_err(|error| Failure::target(&format!("read {} {name}", kind.kind), &error))?;
     let live = live.map(|live| live.metadata);
-    context.watch(interest(kind, (namespace, name), live.as_ref(), context.owner()));
+    context.watch(watch_spec(kind, (namespace, name), live.as_ref(), context.owner()));
     Ok(live)
 }
 
 /// Returns the watch that notices changes of an object: by owner label if the object has it, and otherwise by namespace
 /// and name.
-pub(super) fn interest(
+pub(super) fn watch_spec(
     kind: &ApiResource,
     (namespace, name): (Option<&str>, &str),
     live: Option<&ObjectMeta>,
     owner: &str,
-) -> Interest {
-    let all = Interest::in_kind(kind);
+) -> WatchSpec {
+    let all = WatchSpec::in_kind(kind);
     if live.is_some_and(|live| has_owner(live, owner)) {
         return all.owned();
     }
     let fields = Some(format!("metadata.name={name}"));
-    Interest { namespace: namespace.map(ToOwned::to_owned), fields, ..all }
+    WatchSpec { namespace: namespace.map(ToOwned::to_owned), fields, ..all }
 }
 
 /// Returns the progress of a component whose default custom resource waits for its kind.
@@ -405,8 +405,8 @@ mod tests {
             ..ObjectMeta::default()
         };
         let limits = |live: Option<&ObjectMeta>| {
-            let interest = interest(&kind, (Some("ns"), "a"), live, "us");
-            (interest.labels.is_some(), interest.namespace, interest.fields)
+            let watch_spec = watch_spec(&kind, (Some("ns"), "a"), live, "us");
+            (watch_spec.labels.is_some(), watch_spec.namespace, watch_spec.fields)
         };
         assert_eq!(limits(Some(&labelled)), (true, None, None));
         let by_name = (false, Some("ns".to_owned()), Some("metadata.name=a".to_owned()));

@@ -17,8 +17,8 @@ use serde::de::DeserializeOwned;
 
 use super::{Driver, Outcome, account, default_resource::LiveResource, nothing_blocks, reachable};
 use crate::{
-    Blocking, Component, ComponentCondition, Context, Contract, DeletionRequest, Failure, Interest, Progress,
-    ReconcileContext, Removal, Report, Wait, add_finalizer,
+    Blocking, Component, ComponentCondition, Context, Contract, DeletionRequest, Failure, Progress,
+    ReconcileContext, Removal, Report, Wait, WatchSpec, add_finalizer,
     blocking::find_blockers,
     contract::{DeletionEffect, deletion_effect},
     dependencies::Kind,
@@ -230,14 +230,14 @@ where
 }
 
 /// Returns each kind in its first version only, since all versions show the same objects.
-fn one_version_each(resources: &[ApiResource]) -> Vec<Interest> {
+fn one_version_each(resources: &[ApiResource]) -> Vec<WatchSpec> {
     let mut kinds: Vec<&ApiResource> = vec![];
     for resource in resources {
         if !kinds.iter().any(|kept| kept.group == resource.group && kept.kind == resource.kind) {
             kinds.push(resource);
         }
     }
-    kinds.into_iter().map(Interest::in_kind).collect()
+    kinds.into_iter().map(WatchSpec::in_kind).collect()
 }
 
 impl Outcome {

@@ -10,7 +10,8 @@ use kyma_api::{GroupKind, Reason, condition};
 
 use super::Driver;
 use crate::{
-    Component, ComponentCondition, Context, Failure, Interest, Progress, blocking::served, dependencies::Kind,
+    Component, ComponentCondition, Context, Failure, Progress, WatchSpec, blocking::served,
+    dependencies::Kind,
 };
 
 const DEPENDENCIES_READY: &str = condition::types::DEPENDENCIES_READY;
@@ -40,7 +41,7 @@ impl<C: Component> Driver<C> {
             return is_reported
                 .then(|| Lookup { condition: judge(&kinds, Ok(vec![])), again: LOOKUP_INTERVAL });
         }
-        context.watch(Interest::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&())));
+        context.watch(WatchSpec::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&())));
         let condition = judge(&kinds, served(&context.target.client(), &kinds).await);
         let again = lookup_interval(self.reported(context, DEPENDENCIES_READY).as_ref(), Timestamp::now());
         Some(Lookup { condition, again })

@@ -23,11 +23,11 @@ use kyma_health::{Health, HealthStatus};
 
 use super::{
     Driver,
-    default_resource::interest,
+    default_resource::watch_spec,
     kinds::{self, LATE_LOOKUP_INTERVAL, LOOKUP_INTERVAL, lookup_interval},
 };
 use crate::{
-    Component, ComponentResource, Context, Failure, Interest, Progress, blocking::served_kind,
+    Component, ComponentResource, Context, Failure, Progress, WatchSpec, blocking::served_kind,
     default_resource::has_owner, is_object_name,
 };
 
@@ -138,7 +138,7 @@ impl<C: Component> Driver<C> {
         let reported = self.reported(context, condition::types::READY);
         let Some((kind, capabilities)) = served_kind(&context.target.client(), &named).await? else {
             self.manager_failures.forget(&ObjectRef::from_obj(&*context.resource));
-            context.watch(Interest::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&())));
+            context.watch(WatchSpec::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&())));
             let message = format!("waiting for the kind {} of spec.manager", kind_name(manager));
             let again = lookup_interval(reported.as_ref(), Timestamp::now());
             return Ok((ManagerHealth::Waiting(message, Some(again)), true));
@@ -175,13 +175,13 @@ impl<C: Component> Driver<C> {
             Ok(objects) => objects,
             Err(failure) => {
                 // The first list of this watch is the event after a missing right was granted.
-                context.watch(interest(kind, place, None, context.owner()));
+                context.watch(watch_spec(kind, place, None, context.owner()));
                 return Err(failure);
             }
         };
         let all_owned = objects.iter().all(|object| has_owner(&object.metadata, context.owner()));
         let owned = objects.first().filter(|_| all_owned).map(|object| &object.metadata);
-        let watch = interest(kind, place, owned, context.owner());
+        let watch = watch_spec(kind, place, owned, context.owner());
         context.watch(watch.clone());
         let is_subscribed =
             self.watches.subscriptions(&ObjectRef::from_obj(&*context.resource)).contains(&watch);

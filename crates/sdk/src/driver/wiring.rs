@@ -13,8 +13,8 @@ use kyma_targets::SecretKey;
 
 use super::{Driver, FailureTimes, JoinedReads, UidSet};
 use crate::{
-    AccessChange, Change, Component, Contract, Index, Interest, Listener, NoFlags, ObjectEvent, Operator,
-    Program, Reconciler, RunError, Runtime, Trigger, Watches,
+    AccessChange, Change, Component, Contract, Index, Listener, NoFlags, ObjectEvent, Operator, Program,
+    Reconciler, RunError, Runtime, Trigger, WatchSpec, Watches,
     contract::{HANDLED, RESOURCE},
     dependencies::Dependencies,
     program::run_program,
@@ -192,7 +192,7 @@ where
     fn on_event(
         &self,
         _: Option<&SecretKey>,
-        interest: &Interest,
+        watch_spec: &WatchSpec,
         event: &ObjectEvent,
         dependents: &[ObjectRef<R>],
     ) {
@@ -200,7 +200,7 @@ where
             ObjectEvent::Listed { .. } => true,
             ObjectEvent::Applied(object) | ObjectEvent::Deleted(object) => {
                 let owner = |label: &String| object.labels().get(label) == Some(&owner_of(dependent));
-                interest.labels.as_ref().is_none_or(owner)
+                watch_spec.labels.as_ref().is_none_or(owner)
             }
         };
         for dependent in dependents.iter().filter(concerned) {
@@ -209,12 +209,12 @@ where
     }
 
     /// Requeues the subscriber, which may have read before a change that the stream delivered before it joined.
-    fn on_joined(&self, _: Option<&SecretKey>, _: &Interest, dependent: &ObjectRef<R>) {
+    fn on_joined(&self, _: Option<&SecretKey>, _: &WatchSpec, dependent: &ObjectRef<R>) {
         self.trigger.enqueue(dependent.clone());
     }
 
     /// Requeues all subscribers, so that those that must not miss a change report the missing right.
-    fn on_refused(&self, _: Option<&SecretKey>, _: &Interest, dependents: &[ObjectRef<R>]) {
+    fn on_refused(&self, _: Option<&SecretKey>, _: &WatchSpec, dependents: &[ObjectRef<R>]) {
         for dependent in dependents {
             self.trigger.enqueue(dependent.clone());
         }
@@ -278,8 +278,8 @@ mod tests {
         let trigger = Trigger::new();
         let events = WatchEvents::<HelmComponent> { trigger: trigger.clone() };
         let joiner = ObjectRef::new("late").within("kcp-system");
-        let interest = Interest::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&()));
-        events.on_joined(None, &interest, &joiner);
+        let watch_spec = WatchSpec::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&()));
+        events.on_joined(None, &watch_spec, &joiner);
         let mut requeued = pin!(trigger.stream());
         assert_eq!(requeued.next().now_or_never(), Some(Some(joiner)));
         assert_eq!(requeued.next().now_or_never(), None);

@@ -11,7 +11,7 @@ use kyma_targets::{SecretKey, Streams};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{Interest, Listener, ObjectEvent, WatchTimes, pulse::Pulse, stream::Source};
+use super::{Listener, ObjectEvent, WatchSpec, WatchTimes, pulse::Pulse, stream::Source};
 use crate::evaluation::{contain_panic, run_on_thread, target_group};
 use crate::{Failure, Metrics, Process};
 
@@ -29,7 +29,7 @@ pub struct WatchLimit {
 
 /// The watches on all targets, for dependents named `D`. Cheap to clone.
 ///
-/// The same interest on the same target has one stream for all subscribers, which ends with the last one. All streams
+/// Equal specifications on the same target have one stream for all subscribers, which ends with the last one. All streams
 /// end with the process.
 pub struct Watches<D> {
     inner: Arc<WatchesInner<D>>,
@@ -97,7 +97,7 @@ impl<D> Default for Registry<D> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     target: Option<SecretKey>,
-    interest: Interest,
+    watch_spec: WatchSpec,
 }
 
 /// One stream, as distinct from a later one with the same key.
@@ -145,16 +145,16 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     /// `dependent`.
     ///
     /// # Errors
-    /// The maximum number of streams on this target is reached; earlier interests have streams.
+    /// The maximum number of streams on this target is reached; earlier specifications have streams.
     pub fn subscribe(
         &self,
         target: impl Into<Streams>,
         dependent: &D,
-        interests: impl IntoIterator<Item = Interest>,
+        watch_specs: impl IntoIterator<Item = WatchSpec>,
     ) -> Result<(), WatchLimit> {
         let target = target.into();
         let target_key = target.key().cloned();
-        let keys = interests.into_iter().map(|interest| Key { target: target_key.clone(), interest });
+        let keys = watch_specs.into_iter().map(|watch_spec| Key { target: target_key.clone(), watch_spec });
         let mut desired = HashSet::new();
         let ordered: Vec<Key> = keys.filter(|key| desired.insert(key.clone())).collect();
         let mut registry = self.registry();
@@ -179,7 +179,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
                 joined.extend(is_listed.then(|| key.clone()));
                 kept.push(key);
             } else {
-                refused.get_or_insert(WatchLimit { kind: key.interest.kind });
+                refused.get_or_insert(WatchLimit { kind: key.watch_spec.kind });
             }
         }
         if !kept.is_empty() {
@@ -189,16 +189,22 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         drop(registry);
         for key in &joined {
             self.call_listener(key, |listener| {
-                listener.on_joined(key.target.as_ref(), &key.interest, dependent);
+                listener.on_joined(key.target.as_ref(), &key.watch_spec, dependent);
             });
         }
         refused.map_or(Ok(()), Err)
     }
 
     /// Returns the subscriptions of `dependent`.
-    pub fn subscriptions(&self, dependent: &D) -> Vec<Interest> {
+    pub fn subscriptions(&self, dependent: &D) -> Vec<WatchSpec> {
         let registry = self.registry();
-        registry.subscriptions.get(dependent).into_iter().flatten().map(|key| key.interest.clone()).collect()
+        registry
+            .subscriptions
+            .get(dependent)
+            .into_iter()
+            .flatten()
+            .map(|key| key.watch_spec.clone())
+            .collect()
     }
 
     /// Cancels all subscriptions of `dependent`.
@@ -228,34 +234,34 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         }
     }
 
-    /// Reports whether each of `interests` on `target` has a stream with a complete list and a recent sign of life.
+    /// Reports whether each of `watch_specs` on `target` has a stream with a complete list and a recent sign of life.
     pub fn is_healthy(
         &self,
         target: impl Into<Streams>,
-        interests: impl IntoIterator<Item = Interest>,
+        watch_specs: impl IntoIterator<Item = WatchSpec>,
     ) -> bool {
         let target_key = target.into().key().cloned();
         let registry = self.registry();
-        interests.into_iter().all(|interest| {
-            let key = Key { target: target_key.clone(), interest };
+        watch_specs.into_iter().all(|watch_spec| {
+            let key = Key { target: target_key.clone(), watch_spec };
             registry.streams.get(&key).is_some_and(|running| running.pulse.is_healthy())
         })
     }
 
-    /// Returns those of `interests` whose streams are not healthy, each with the failure of its stream's last call, if
+    /// Returns those of `watch_specs` whose streams are not healthy, each with the failure of its stream's last call, if
     /// there is one.
     pub fn unhealthy(
         &self,
         target: impl Into<Streams>,
-        interests: impl IntoIterator<Item = Interest>,
-    ) -> Vec<(Interest, Option<Failure>)> {
+        watch_specs: impl IntoIterator<Item = WatchSpec>,
+    ) -> Vec<(WatchSpec, Option<Failure>)> {
         let target_key = target.into().key().cloned();
         let registry = self.registry();
-        let keys = interests.into_iter().map(|interest| Key { target: target_key.clone(), interest });
+        let keys = watch_specs.into_iter().map(|watch_spec| Key { target: target_key.clone(), watch_spec });
         let states = keys.map(|key| {
             let pulse = registry.streams.get(&key).map(|running| &running.pulse);
             let is_healthy = pulse.is_some_and(|pulse| pulse.is_healthy());
-            (is_healthy, (key.interest, pulse.and_then(|pulse| pulse.last_failure())))
+            (is_healthy, (key.watch_spec, pulse.and_then(|pulse| pulse.last_failure())))
         });
         states.filter(|(is_healthy, _)| !is_healthy).map(|(_, unhealthy)| unhealthy).collect()
     }
@@ -286,7 +292,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         let source = Source {
             target: target.clone(),
             client: target.client(),
-            interest: key.interest.clone(),
+            watch_spec: key.watch_spec.clone(),
             pulse: Arc::clone(&pulse),
             verify,
         };
@@ -325,9 +331,9 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     /// Reports an event to the listener, on a separate thread if that is expensive. Returns false if the listener
     /// panicked.
     async fn notify(&self, stream: &StreamIdentity, event: ObjectEvent) -> bool {
-        let Key { target, interest } = &stream.key;
+        let Key { target, watch_spec } = &stream.key;
         let target = target.as_ref();
-        match self.call_listener(&stream.key, |listener| listener.is_expensive(target, interest)) {
+        match self.call_listener(&stream.key, |listener| listener.is_expensive(target, watch_spec)) {
             None => return false,
             Some(false) => return self.notify_here(stream, &event),
             Some(true) => {}
@@ -335,16 +341,16 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         let (watches, stream) = (self.clone(), stream.clone());
         let done = run_on_thread(&target_group(target), move || watches.notify_here(&stream, &event)).await;
         done.unwrap_or_else(|failure| {
-            tracing::error!(%failure, kind = interest.kind, "watch on target");
+            tracing::error!(%failure, kind = watch_spec.kind, "watch on target");
             false
         })
     }
 
     fn notify_here(&self, stream: &StreamIdentity, event: &ObjectEvent) -> bool {
-        let Key { target, interest } = &stream.key;
+        let Key { target, watch_spec } = &stream.key;
         let call = |dependents: &[D]| {
             let called = self.call_listener(&stream.key, |listener| {
-                listener.on_event(target.as_ref(), interest, event, dependents);
+                listener.on_event(target.as_ref(), watch_spec, event, dependents);
             });
             called.is_some()
         };
@@ -365,9 +371,9 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
 
     fn notify_of_refusal(&self, stream: &StreamIdentity) {
         if let Some(dependents) = self.dependents(stream) {
-            let Key { target, interest } = &stream.key;
+            let Key { target, watch_spec } = &stream.key;
             self.call_listener(&stream.key, |listener| {
-                listener.on_refused(target.as_ref(), interest, &dependents);
+                listener.on_refused(target.as_ref(), watch_spec, &dependents);
             });
         }
     }
@@ -375,7 +381,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     /// Calls the listener about a stream. Returns `None` if it panicked: a panic must not end the stream, which serves
     /// other objects too.
     fn call_listener<T>(&self, key: &Key, call: impl FnOnce(&dyn Listener<D>) -> T) -> Option<T> {
-        let what = format!("listener of {} on {:?}", key.interest.kind, key.target);
+        let what = format!("listener of {} on {:?}", key.watch_spec.kind, key.target);
         contain_panic(&what, || call(&*self.inner.listener))
     }
 

@@ -17,7 +17,7 @@ use kyma_targets::{Streams, classify, is_initializing};
 
 use super::bounds::{Implausible, Tally, is_bearable, is_plausible, is_plausible_version};
 use super::gap::{Gap, GapCount, Panics, pause_after};
-use super::{Content, Interest, ObjectEvent, delivered::DeliveredObjects, pulse::Pulse};
+use super::{Content, ObjectEvent, WatchSpec, delivered::DeliveredObjects, pulse::Pulse};
 use crate::Failure;
 use crate::jitter::{jitter, shorten_randomly};
 
@@ -35,7 +35,7 @@ const VERIFY_SHARE: f64 = 0.1;
 pub(super) struct Source {
     pub(super) target: Streams,
     pub(super) client: Client,
-    pub(super) interest: Interest,
+    pub(super) watch_spec: WatchSpec,
     pub(super) pulse: Arc<Pulse>,
     /// Time after which the stream is verified by a list.
     pub(super) verify: Duration,
@@ -98,8 +98,8 @@ impl Source {
     }
 
     fn api(&self) -> Api<DynamicObject> {
-        let resource = self.interest.resource();
-        match &self.interest.namespace {
+        let resource = self.watch_spec.resource();
+        match &self.watch_spec.namespace {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
             None => Api::all_with(self.client.clone(), &resource),
         }
@@ -138,7 +138,7 @@ impl Source {
         api: &Api<DynamicObject>,
         params: &ListParams,
     ) -> kube::Result<ObjectList<DynamicObject>> {
-        match self.interest.content {
+        match self.watch_spec.content {
             Content::Whole => api.list(params).await,
             Content::Metadata => {
                 let ObjectList { types, metadata, items } = api.list_metadata(params).await?;
@@ -205,16 +205,16 @@ impl Source {
     /// Returns the parameters of a list with pages of this size.
     fn list_params(&self, page_size: u32) -> ListParams {
         let mut params = ListParams::default().limit(page_size);
-        params.label_selector.clone_from(&self.interest.labels);
-        params.field_selector.clone_from(&self.interest.fields);
+        params.label_selector.clone_from(&self.watch_spec.labels);
+        params.field_selector.clone_from(&self.watch_spec.fields);
         params
     }
 
     /// Returns the parameters of a watch request with this timeout.
     fn watch_params(&self, life: Duration) -> WatchParams {
         let mut params = WatchParams::default().timeout(seconds(life));
-        params.label_selector.clone_from(&self.interest.labels);
-        params.field_selector.clone_from(&self.interest.fields);
+        params.label_selector.clone_from(&self.watch_spec.labels);
+        params.field_selector.clone_from(&self.watch_spec.fields);
         params
     }
 
@@ -236,7 +236,7 @@ impl Source {
         params: &WatchParams,
         version: &str,
     ) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<DynamicObject>>> + use<>> {
-        Ok(match self.interest.content {
+        Ok(match self.watch_spec.content {
             Content::Whole => Either::Left(api.watch(params, version).await?),
             Content::Metadata => {
                 let events = api.watch_metadata(params, version).await?;
@@ -282,7 +282,7 @@ impl Source {
 
     /// Records an answer that exceeds the bounds, and returns the gap.
     fn record_implausible(&self, what: Implausible) -> Gap {
-        let Interest { group, kind, .. } = &self.interest;
+        let WatchSpec { group, kind, .. } = &self.watch_spec;
         tracing::warn!(group, kind, target = ?self.target.key(), "watch on target is given up: {what}");
         self.pulse.fail(Failure::new(Reason::TargetAnswerInvalid, format!("watch {kind}: {what}")));
         Gap::Failed
@@ -295,7 +295,7 @@ impl Source {
         {
             return Gap::Expired;
         }
-        let Interest { group, kind, .. } = &self.interest;
+        let WatchSpec { group, kind, .. } = &self.watch_spec;
         tracing::info!(group, kind, target = ?self.target.key(), "watch on target: {}", classify(error));
         self.pulse.fail(Failure::target(&format!("watch {kind}"), error));
         match error {

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, Patch, PatchParams, PostParams};
 use kyma_sdk::api::{HelmComponent, crds};
-use kyma_sdk::{Component, Context, Failure, Interest, Mode, Progress, Removal, Rule, drive};
+use kyma_sdk::{Component, Context, Failure, Mode, Progress, Removal, Rule, WatchSpec, drive};
 use serde_json::json;
 use testbed::until;
 use tokio::sync::Notify;
@@ -33,7 +33,7 @@ impl Component for Slow {
     const TARGET_RULES: &'static [Rule] = &[];
 
     async fn install(&self, context: &Context<HelmComponent>) -> Result<Progress, Failure> {
-        context.watch(Interest::in_kind(&ApiResource::erase::<ConfigMap>(&())).owned());
+        context.watch(WatchSpec::in_kind(&ApiResource::erase::<ConfigMap>(&())).owned());
         self.begun.store(true, Ordering::Release);
         self.ends.notified().await;
         Ok(Progress::ready("1.0.0"))

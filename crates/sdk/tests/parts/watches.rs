@@ -17,7 +17,7 @@ use kube::{
 };
 use kyma_sdk::api::Reason;
 use kyma_sdk::{
-    Content, Interest, Listener, ObjectEvent, Process, WatchTimes, Watches,
+    Content, Listener, ObjectEvent, Process, WatchSpec, WatchTimes, Watches,
     targets::{Grant, SecretKey},
 };
 use serde_json::json;
@@ -44,7 +44,7 @@ impl Log {
     fn watches_within(&self, times: WatchTimes, process: &Process) -> Watches<Dependent> {
         let log = self.clone();
         let listener =
-            move |_: Option<&SecretKey>, _: &Interest, event: &ObjectEvent, dependents: &[Dependent]| {
+            move |_: Option<&SecretKey>, _: &WatchSpec, event: &ObjectEvent, dependents: &[Dependent]| {
                 log.0.lock().unwrap().push((word(event), dependents.to_vec()));
             };
         Watches::with_times("test", process, times, listener)
@@ -74,11 +74,11 @@ fn word(event: &ObjectEvent) -> String {
     }
 }
 
-fn maps_in(namespace: &str) -> Interest {
-    let mut interest = Interest::in_kind(&ApiResource::erase::<ConfigMap>(&()));
-    interest.namespace = Some(namespace.to_owned());
-    interest.fields = Some("metadata.name!=kube-root-ca.crt".to_owned());
-    interest
+fn maps_in(namespace: &str) -> WatchSpec {
+    let mut watch_spec = WatchSpec::in_kind(&ApiResource::erase::<ConfigMap>(&()));
+    watch_spec.namespace = Some(namespace.to_owned());
+    watch_spec.fields = Some("metadata.name!=kube-root-ca.crt".to_owned());
+    watch_spec
 }
 
 async fn put(cluster: &Cluster, namespace: &str, name: &str) -> Result<()> {
@@ -156,21 +156,21 @@ async fn one_stream_serves_all_who_want_it_and_ends_with_the_last() -> Result<()
     let log = Log::default();
     let watches = log.watches(SOON);
     put(&cluster, &namespace, "before").await?;
-    let interest = || [maps_in(&namespace)];
-    assert!(!watches.is_healthy(&target, interest()));
-    watches.subscribe(&target, &"one", interest())?;
+    let watch_spec = || [maps_in(&namespace)];
+    assert!(!watches.is_healthy(&target, watch_spec()));
+    watches.subscribe(&target, &"one", watch_spec())?;
     assert_eq!(log.until("listed before").await?, ["one"]);
-    watches.subscribe(&target, &"two", interest())?;
+    watches.subscribe(&target, &"two", watch_spec())?;
     assert_eq!(watches.count(), 1);
     put(&cluster, &namespace, "after").await?;
     assert_eq!(log.until("applied after").await?, ["one", "two"]);
-    assert!(watches.is_healthy(&target, interest()));
+    assert!(watches.is_healthy(&target, watch_spec()));
     watches.unsubscribe(&"one");
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client()?, &namespace);
     maps.delete("after", &DeleteParams::default()).await?;
     assert_eq!(log.until("deleted after").await?, ["two"]);
     watches.subscribe(&target, &"two", [])?;
-    assert_eq!((watches.count(), watches.is_healthy(&target, interest())), (0, false));
+    assert_eq!((watches.count(), watches.is_healthy(&target, watch_spec())), (0, false));
     Ok(())
 }
 
@@ -184,15 +184,15 @@ async fn whoever_joins_while_a_list_is_told_hears_of_it_too() -> Result<()> {
     let (log, joining) = (Log::default(), Arc::new(OnceLock::<Join>::new()));
     let (heard, join) = (log.clone(), Arc::clone(&joining));
     let listener =
-        move |_: Option<&SecretKey>, _: &Interest, event: &ObjectEvent, dependents: &[Dependent]| {
+        move |_: Option<&SecretKey>, _: &WatchSpec, event: &ObjectEvent, dependents: &[Dependent]| {
             if let Some(join) = join.get() {
                 join();
             }
             heard.0.lock().unwrap().push((word(event), dependents.to_vec()));
         };
     let watches = Watches::new("test", &Process::new()?, listener);
-    let (late, through, interest) = (watches.clone(), target.clone(), maps_in(&namespace));
-    joining.set(Box::new(move || late.subscribe(&through, &"late", [interest.clone()]).unwrap())).ok();
+    let (late, through, watch_spec) = (watches.clone(), target.clone(), maps_in(&namespace));
+    joining.set(Box::new(move || late.subscribe(&through, &"late", [watch_spec.clone()]).unwrap())).ok();
     watches.subscribe(&target, &"first", [maps_in(&namespace)])?;
     until("the late one is told", SOON, || async {
         let told = log.0.lock().unwrap();
@@ -210,7 +210,7 @@ async fn event_at_which_the_listener_panicked_is_repeated() -> Result<()> {
     let (log, is_first) = (Log::default(), AtomicBool::new(true));
     let heard = log.clone();
     let listener =
-        move |_: Option<&SecretKey>, _: &Interest, event: &ObjectEvent, dependents: &[Dependent]| {
+        move |_: Option<&SecretKey>, _: &WatchSpec, event: &ObjectEvent, dependents: &[Dependent]| {
             let word = word(event);
             let panics = word == "applied b" && is_first.swap(false, Ordering::Relaxed);
             assert!(!panics, "the test wants a panic at the first event of b");
@@ -234,11 +234,11 @@ async fn event_at_which_the_listener_panicked_is_repeated() -> Result<()> {
 struct JoinLog(Log);
 
 impl Listener<Dependent> for JoinLog {
-    fn on_event(&self, _: Option<&SecretKey>, _: &Interest, event: &ObjectEvent, dependents: &[Dependent]) {
+    fn on_event(&self, _: Option<&SecretKey>, _: &WatchSpec, event: &ObjectEvent, dependents: &[Dependent]) {
         self.0.0.lock().unwrap().push((word(event), dependents.to_vec()));
     }
 
-    fn on_joined(&self, _: Option<&SecretKey>, _: &Interest, dependent: &Dependent) {
+    fn on_joined(&self, _: Option<&SecretKey>, _: &WatchSpec, dependent: &Dependent) {
         self.0.0.lock().unwrap().push(("joined".to_owned(), vec![*dependent]));
     }
 }
@@ -286,7 +286,7 @@ async fn accepted(name: &str, content: Content) -> Result<BTreeSet<String>> {
     let target = target(name, server.access())?;
     let log = Log::default();
     let watches = log.watches(SOON);
-    watches.subscribe(&target, &"one", [Interest { content, ..maps_in(&namespace) }])?;
+    watches.subscribe(&target, &"one", [WatchSpec { content, ..maps_in(&namespace) }])?;
     log.until("listed ").await?;
     put(&cluster, &namespace, "new").await?;
     log.until("applied new").await?;
@@ -434,12 +434,12 @@ async fn an_outage_is_survived_and_what_happened_meanwhile_is_seen() -> Result<(
     let target = target("outage", cluster.admin())?;
     let log = Log::default();
     let watches = log.watches(SOON);
-    let interest = || [maps_in("default")];
-    watches.subscribe(&target, &"one", interest())?;
+    let watch_spec = || [maps_in("default")];
+    watches.subscribe(&target, &"one", watch_spec())?;
     log.until("listed ").await?;
     cluster.stop();
     until("the stream is not trusted any more", SOON, || async {
-        Ok((!watches.is_healthy(&target, interest())).then_some(()))
+        Ok((!watches.is_healthy(&target, watch_spec())).then_some(()))
     })
     .await?;
     cluster.start_again().await?;
@@ -473,19 +473,19 @@ async fn changed_access_ends_the_streams_that_went_through_it() -> Result<()> {
 async fn nothing_is_opened_late_with_access_that_changed() -> Result<()> {
     let server = Scripted::start().await?;
     let watches = Log::default().watches(SOON);
-    let interest = || [maps_in("default")];
+    let watch_spec = || [maps_in("default")];
     let (first, second) = (Grant::default(), Grant::default());
     let old = target("rotated", server.access())?.granted(first.clone());
-    watches.subscribe(&old, &"one", interest())?;
+    watches.subscribe(&old, &"one", watch_spec())?;
     assert_eq!(watches.count(), 1);
     first.withdraw();
     watches.access_changed("rotated");
-    watches.subscribe(&old, &"one", interest())?;
-    watches.subscribe(&old.acting_for("uid", None), &"two", interest())?;
+    watches.subscribe(&old, &"one", watch_spec())?;
+    watches.subscribe(&old.acting_for("uid", None), &"two", watch_spec())?;
     assert_eq!((watches.count(), watches.subscriptions(&"one").len()), (0, 0));
     let new = target("rotated", server.access())?.granted(second);
-    watches.subscribe(&new, &"one", interest())?;
-    watches.subscribe(&old, &"two", interest())?;
+    watches.subscribe(&new, &"one", watch_spec())?;
+    watches.subscribe(&old, &"two", watch_spec())?;
     assert_eq!(
         (watches.count(), watches.subscriptions(&"one").len(), watches.subscriptions(&"two").len()),
         (1, 1, 0)
@@ -513,14 +513,14 @@ async fn streams_on_one_target_are_bounded() -> Result<()> {
     let server = Scripted::start().await?;
     let target = target("bounded", server.access())?;
     let watches = Log::default().watches(SOON);
-    let kinds = (0..200).map(|number| Interest { plural: format!("kinds{number}"), ..maps_in("default") });
+    let kinds = (0..200).map(|number| WatchSpec { plural: format!("kinds{number}"), ..maps_in("default") });
     let refused = watches.subscribe(&target, &"greedy", kinds.clone());
     assert!(refused.is_err());
     assert_eq!(watches.count(), 96);
     assert_eq!(
         watches.subscriptions(&"greedy"),
         kinds.take(96).collect::<Vec<_>>(),
-        "the first interests have streams"
+        "the first watches have streams"
     );
     watches.unsubscribe(&"greedy");
     assert_eq!(watches.count(), 0);

@@ -9,7 +9,7 @@ use crate::expressions::tests::rules;
 
 const OURS: &str = "helm-component";
 
-fn interest(kind: &str, content: Content) -> Interest {
+fn watch_spec(kind: &str, content: Content) -> WatchSpec {
     let resource = kube::api::ApiResource {
         group: "example.org".into(),
         version: "v1".into(),
@@ -17,11 +17,11 @@ fn interest(kind: &str, content: Content) -> Interest {
         kind: kind.into(),
         plural: "lamps".into(),
     };
-    Interest { content, ..Interest::in_kind(&resource).owned() }
+    WatchSpec { content, ..WatchSpec::in_kind(&resource).owned() }
 }
 
-fn lamps() -> Interest {
-    interest("Lamp", Content::Whole)
+fn lamps() -> WatchSpec {
+    watch_spec("Lamp", Content::Whole)
 }
 
 fn lamp(owner: &str, name: &str, phase: &str) -> DynamicObject {
@@ -134,7 +134,7 @@ fn a_failure_lasts_from_when_it_was_first_seen_until_it_is_over() {
 fn items_of_a_list_are_of_the_kind_that_was_listed() {
     let store = Store::new(OURS);
     let resource = kube::api::ApiResource::erase::<k8s_openapi::api::apps::v1::Deployment>(&());
-    let deployments = Interest { content: Content::Whole, ..Interest::in_kind(&resource).owned() };
+    let deployments = WatchSpec { content: Content::Whole, ..WatchSpec::in_kind(&resource).owned() };
     store.subscribe(None, &dependent("a"), Subscription::new(vec![deployments.clone()], Arc::default()));
     let mut item: DynamicObject = serde_json::from_value(json!({
         "metadata": {"name": "d", "uid": "d", "generation": 1, "labels": {labels::OWNER: "a"}},
@@ -150,7 +150,7 @@ fn items_of_a_list_are_of_the_kind_that_was_listed() {
 fn a_job_that_went_by_itself_is_told_once_after_it_is_gone() {
     let store = Store::new(OURS);
     let resource = kube::api::ApiResource::erase::<k8s_openapi::api::batch::v1::Job>(&());
-    let jobs = Interest { content: Content::Whole, ..Interest::in_kind(&resource).owned() };
+    let jobs = WatchSpec { content: Content::Whole, ..WatchSpec::in_kind(&resource).owned() };
     store.subscribe(None, &dependent("a"), Subscription::new(vec![jobs.clone()], Arc::default()));
     let job: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "batch/v1", "kind": "Job",

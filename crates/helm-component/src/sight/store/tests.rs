@@ -7,7 +7,7 @@ use super::*;
 
 const OURS: &str = "helm-component";
 
-fn interest(content: Content) -> Interest {
+fn watch_spec(content: Content) -> WatchSpec {
     let resource = ApiResource {
         group: "apps".into(),
         version: "v1".into(),
@@ -15,14 +15,14 @@ fn interest(content: Content) -> Interest {
         kind: "Deployment".into(),
         plural: "deployments".into(),
     };
-    Interest { content, ..Interest::in_kind(&resource).owned() }
+    WatchSpec { content, ..WatchSpec::in_kind(&resource).owned() }
 }
 
 /// Returns a store with a component that subscribes to both streams.
 fn store() -> Store {
     let store = Store::new(OURS);
-    let interests = [Content::Whole, Content::Metadata].map(interest).to_vec();
-    store.subscribe(None, &dependent(), Subscription::new(interests, Arc::default()));
+    let watch_specs = [Content::Whole, Content::Metadata].map(watch_spec).to_vec();
+    store.subscribe(None, &dependent(), Subscription::new(watch_specs, Arc::default()));
     store
 }
 
@@ -62,7 +62,7 @@ fn held(store: &Store) -> Option<WatchedObject> {
 }
 
 fn saw(store: &Store, event: &ObjectEvent) -> bool {
-    store.take(None, &interest(Content::Metadata), event).owners.contains("owner")
+    store.take(None, &watch_spec(Content::Metadata), event).owners.contains("owner")
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn what_an_apply_gave_counts_until_the_stream_shows_it() {
 
 /// Takes an event of the stream of whole objects.
 fn told(store: &Store, event: &ObjectEvent) -> bool {
-    store.take(None, &interest(Content::Whole), event).owners.contains("owner")
+    store.take(None, &watch_spec(Content::Whole), event).owners.contains("owner")
 }
 
 fn listed(objects: Vec<DynamicObject>, version: &str) -> ObjectEvent {
@@ -114,7 +114,7 @@ fn what_somebody_makes_of_an_applied_object_at_once_ends_the_wait_too() {
         let store = store();
         told(&store, &listed(vec![*intact(4)], "4"));
         applies(&store, 6);
-        store.take(None, &interest(Content::Whole), &after);
+        store.take(None, &watch_spec(Content::Whole), &after);
         assert!(!is_unreported(&store), "{after:?}");
     }
 }
@@ -133,8 +133,8 @@ fn an_object_of_another_owner_is_unreported_too_when_it_was_taken() {
 #[test]
 fn only_what_tells_health_ends_the_wait() {
     let store = store();
-    let (whole, dependent) = (interest(Content::Whole), dependent());
-    let both = vec![whole, interest(Content::Metadata)];
+    let (whole, dependent) = (watch_spec(Content::Whole), dependent());
+    let both = vec![whole, watch_spec(Content::Metadata)];
     store.subscribe(None, &dependent, Subscription::new(both, Arc::default()));
     told(&store, &listed(vec![*intact(4)], "4"));
     saw(&store, &listed(vec![*intact(4)], "4"));
@@ -147,7 +147,7 @@ fn only_what_tells_health_ends_the_wait() {
     assert!(told(&store, &ObjectEvent::Applied(intact(7))));
     assert!(!is_unreported(&store));
     applies(&store, 8);
-    store.subscribe(None, &dependent, Subscription::new(vec![interest(Content::Metadata)], Arc::default()));
+    store.subscribe(None, &dependent, Subscription::new(vec![watch_spec(Content::Metadata)], Arc::default()));
     assert!(!is_unreported(&store), "no stream shows health");
 }
 
@@ -172,11 +172,11 @@ fn dependent() -> Dependent {
 #[test]
 fn state_of_a_stream_is_dropped_with_its_last_subscriber() {
     let store = Store::new(OURS);
-    let subscribe = |name: &str, interests: Vec<Interest>| {
+    let subscribe = |name: &str, watch_specs: Vec<WatchSpec>| {
         let dependent = Dependent { name: name.into(), ..dependent() };
-        store.subscribe(None, &dependent, Subscription::new(interests, Arc::default()));
+        store.subscribe(None, &dependent, Subscription::new(watch_specs, Arc::default()));
     };
-    let maps = interest(Content::Metadata);
+    let maps = watch_spec(Content::Metadata);
     for name in ["a", "b", "b"] {
         subscribe(name, vec![maps.clone()]);
     }
@@ -235,7 +235,7 @@ fn after_a_restore_of_the_target_the_list_decides() {
 #[test]
 fn health_outlasts_a_stream_that_brings_metadata_alone() {
     let store = store();
-    store.take(None, &interest(Content::Whole), &ObjectEvent::Applied(intact(4)));
+    store.take(None, &watch_spec(Content::Whole), &ObjectEvent::Applied(intact(4)));
     let known = held(&store).unwrap().health;
     assert!(known.is_some());
     saw(&store, &ObjectEvent::Applied(intact(5)));
@@ -247,7 +247,7 @@ fn health_outlasts_a_stream_that_brings_metadata_alone() {
 #[test]
 fn an_event_of_an_ended_stream_is_not_kept() {
     let store = store();
-    let metadata = vec![interest(Content::Metadata)];
+    let metadata = vec![watch_spec(Content::Metadata)];
     store.subscribe(None, &dependent(), Subscription::new(metadata, Arc::default()));
     assert!(!told(&store, &ObjectEvent::Applied(intact(4))), "the component needs metadata alone");
     assert_eq!(held(&store), None);

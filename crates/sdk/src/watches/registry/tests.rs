@@ -26,7 +26,7 @@ struct RecordingListener {
 }
 
 impl Listener<Dependent> for RecordingListener {
-    fn is_expensive(&self, _target: Option<&SecretKey>, _interest: &Interest) -> bool {
+    fn is_expensive(&self, _target: Option<&SecretKey>, _watch_spec: &WatchSpec) -> bool {
         let mut left = self.panics_left.lock().unwrap_or_else(PoisonError::into_inner);
         let panics = *left > 0;
         *left = left.saturating_sub(1);
@@ -34,7 +34,7 @@ impl Listener<Dependent> for RecordingListener {
         false
     }
 
-    fn on_event(&self, _: Option<&SecretKey>, _: &Interest, _: &ObjectEvent, dependents: &[Dependent]) {
+    fn on_event(&self, _: Option<&SecretKey>, _: &WatchSpec, _: &ObjectEvent, dependents: &[Dependent]) {
         self.calls.0.lock().unwrap().push(dependents.to_vec());
     }
 }
@@ -46,7 +46,7 @@ fn watches(panics_left: usize) -> (Watches<Dependent>, Calls) {
 }
 
 fn key() -> Key {
-    Key { target: None, interest: Interest::in_kind(&ApiResource::erase::<ConfigMap>(&())) }
+    Key { target: None, watch_spec: WatchSpec::in_kind(&ApiResource::erase::<ConfigMap>(&())) }
 }
 
 /// Replaces the stream of [`key`] by one that sends nothing by itself.
