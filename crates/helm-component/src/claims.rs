@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use kyma_object_set::Identity;
 use kyma_targets::{ComponentTarget, SecretKey, ServiceAccount};
 
-use crate::sight::Dependent;
+use crate::target_cache::Dependent;
 
 /// Maximum number of claims of all components together.
 const MOST: usize = 10_000;

@@ -32,8 +32,8 @@ use crate::release_records::ReleaseRecords;
 use crate::render::Renderer;
 use crate::report::Ended;
 use crate::searches::Searches;
-use crate::sight::{Dependent, Sights};
 use crate::source;
+use crate::target_cache::{Dependent, TargetCache};
 
 type Wakers = Arc<Mutex<HashMap<Dependent, Waker<HelmComponent>>>>;
 
@@ -55,13 +55,13 @@ impl HelmComponents {
                 wake(&wakers, dependent);
             }
         };
-        let sights = Sights::new(Self::NAME, &runtime.process, waker());
+        let target_cache = TargetCache::new(Self::NAME, &runtime.process, waker());
         let namespaces = Namespaces::new(Self::NAME, &runtime.process, waker());
         let outcomes = Outcomes::new(Self::NAME, &runtime.process, waker());
         let handing = Arc::clone(&wakers);
         let hub_secrets =
             Arc::new(HubSecrets::new(hub, &content.oci_registry_cred_secret, runtime.access.clone()));
-        let (ended, awaited, waking) = (sights.clone(), Arc::clone(&hub_secrets), Arc::clone(&wakers));
+        let (ended, awaited, waking) = (target_cache.clone(), Arc::clone(&hub_secrets), Arc::clone(&wakers));
         let (endings, hook_ends) = (namespaces.clone(), outcomes.clone());
         let release_records = Arc::<ReleaseRecords>::default();
         let records = Arc::clone(&release_records);
@@ -78,7 +78,7 @@ impl HelmComponents {
         });
         let shared = Shared {
             sources: sources(content)?,
-            sights,
+            target_cache,
             namespaces,
             altered_names: AlteredNames::default(),
             release_records,
@@ -186,7 +186,7 @@ impl Component for HelmComponents {
         // First, so that nothing is handed over to a component that can no longer be requeued.
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).remove(&dependent);
         self.shared.memory.forget(&dependent);
-        self.shared.sights.forget(&dependent);
+        self.shared.target_cache.forget(&dependent);
         self.shared.namespaces.forget(&dependent);
         self.shared.outcomes.forget(&dependent);
         self.shared.hub_secrets.forget(&dependent);

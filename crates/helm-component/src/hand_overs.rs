@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use kyma_object_set::{Entry, Identity};
 
 use crate::claims::Reach;
-use crate::sight::Dependent;
+use crate::target_cache::Dependent;
 
 /// Maximum number of objects that are noted for all components together.
 const MOST: usize = 10_000;

@@ -11,7 +11,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
 use kyma_sdk::{Index, Revision, hub_watch};
 
-use crate::sight::Dependent;
+use crate::target_cache::Dependent;
 
 /// Only metadata is watched.
 #[derive(Default)]

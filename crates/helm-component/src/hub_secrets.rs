@@ -8,7 +8,7 @@ use kyma_sdk::{Access, Index, Revision};
 
 use crate::args::HubArgs;
 use crate::injection;
-use crate::sight::Dependent;
+use crate::target_cache::Dependent;
 use crate::verify;
 
 /// Content of the hub that a component's objects receive, and the Secrets of required signers. Both determine the

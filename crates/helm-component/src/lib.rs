@@ -2,7 +2,7 @@
 //!
 //! A pass ([`reconcile`]) asks a pure state machine ([`plan`]) what to do, does it, and asks again:
 //! *fetch* ([`source`]) → *render* ([`render`], [`values`]) → *apply* in stages → *prune* → *health* → *report*.
-//! [`sight`] caches the reduced state of objects from watches on targets; nothing is polled.
+//! [`target_cache`] caches the reduced state of objects from watches on targets; nothing is polled.
 
 mod account;
 mod args;
@@ -49,10 +49,10 @@ pub mod render;
 mod report;
 mod rollback;
 mod searches;
-mod sight;
 pub mod source;
 mod state_secret;
 pub mod storage;
+mod target_cache;
 pub mod values;
 mod verify;
 mod watch_wait;

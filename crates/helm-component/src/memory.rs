@@ -18,7 +18,7 @@ use crate::expressions::Rules;
 use crate::objects::Prepared;
 use crate::record::{self, Form};
 use crate::referenced::Referenced;
-use crate::sight::Dependent;
+use crate::target_cache::Dependent;
 use crate::watch_wait::WatchWait;
 
 /// Last reported status of a component: newer than the hub's watch right after a report.

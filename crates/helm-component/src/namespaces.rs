@@ -13,7 +13,7 @@ use kube::core::DynamicObject;
 use kyma_sdk::{ObjectEvent, Process, WatchSpec, Watches};
 use kyma_targets::{ComponentTarget, SecretKey};
 
-use crate::sight::Dependent;
+use crate::target_cache::Dependent;
 use read_times::ReadTimes;
 
 /// Maximum number of streams for one component; further namespaces are read instead.

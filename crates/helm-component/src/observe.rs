@@ -19,7 +19,7 @@ use crate::pass::Pass;
 use crate::patience::Patience;
 use crate::plan::{Content, DefaultResource, DriftMode, Observed, Order, Piece};
 use crate::release;
-use crate::sight::Snapshot;
+use crate::target_cache::Snapshot;
 use crate::values::from::FromLayer;
 
 pub(crate) mod former;
@@ -61,7 +61,8 @@ pub(crate) fn inputs(
 /// Assembles the state that is known at this point of a pass.
 pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let recorded = &pass.session.recorded;
-    let snapshot = pass.shared.sights.snapshot(&pass.context.target, &pass.dependent, &recorded.inventory);
+    let snapshot =
+        pass.shared.target_cache.snapshot(&pass.context.target, &pass.dependent, &recorded.inventory);
     let spec = &pass.context.resource.spec;
     let refusal = pass.rules.as_ref().err().or(pass.inputs.as_ref().err()).cloned();
     let watched = pass.done.watching && snapshot.complete;
@@ -126,7 +127,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
 /// Returns why the streams of some kinds deliver nothing, once that lasts.
 fn unseen(pass: &Pass<'_>) -> Option<Failure> {
     let looking = pass.session.looking.filter(|looking| looking.is_long())?;
-    looking.tell(&pass.shared.sights.unseen(&pass.context.target, &pass.dependent))
+    looking.tell(&pass.shared.target_cache.unseen(&pass.context.target, &pass.dependent))
 }
 
 /// Returns the elapsed time and the limit of the current operation: from the apply until objects are ready, or from

@@ -13,7 +13,7 @@ use kyma_sdk::{ObjectEvent, Process, WatchSpec, Watches};
 use kyma_targets::{ComponentTarget, SecretKey};
 
 use crate::hooks::{self, HookState};
-use crate::sight::Dependent;
+use crate::target_cache::Dependent;
 
 /// Maximum wait for the first list of a stream: events of a hook before that list may be missed.
 const OPENING: Duration = Duration::from_secs(5);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::sight::Dependent;
+use crate::target_cache::Dependent;
 
 /// Waiting components, with the owner hashes for which they wait. Bounded by the number of components.
 #[derive(Debug, Default)]

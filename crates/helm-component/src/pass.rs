@@ -24,14 +24,14 @@ use crate::release::{self, Release};
 use crate::release_names::AlteredNames;
 use crate::release_records::ReleaseRecords;
 use crate::searches::Searches;
-use crate::sight::{Dependent, Sights};
+use crate::target_cache::{Dependent, TargetCache};
 
 /// State that all reconciles share.
 pub(crate) struct Shared {
     /// Sources of content and the renderer.
     pub sources: Sources,
     /// Objects on targets as watches show them.
-    pub sights: Sights,
+    pub target_cache: TargetCache,
     /// Namespaces of targets whose end components wait for.
     pub namespaces: Namespaces,
     /// Default release names that components may share.

@@ -43,7 +43,7 @@ use crate::pass::{Done, Pass, Shared};
 use crate::plan::{self, Content, Order, Rest, Step};
 use crate::release_names;
 use crate::report::{Ended, Finding};
-use crate::sight::Dependent;
+use crate::target_cache::Dependent;
 use crate::watch_wait::{LOOK, WatchWait};
 
 /// Maximum number of steps of one pass. Each step occurs once or twice for both installation and rollback, so more
@@ -64,10 +64,10 @@ impl<'a> Pass<'a> {
         let component = &*context.resource;
         let dependent = dependent(context);
         let mut session = shared.memory.recall(&dependent, component);
-        let cluster = shared.sights.cluster(&context.target, &dependent);
+        let cluster = shared.target_cache.cluster(&context.target, &dependent);
         let cluster = cluster.deleting_by(Arc::new(GatedDeleter(context.delete_gate())));
-        let asks =
-            session.recorded.digests.api_versions.is_some() && shared.sights.kinds_in_motion(&context.target);
+        let asks = session.recorded.digests.api_versions.is_some()
+            && shared.target_cache.has_recent_kind_changes(&context.target);
         if asks || session.kinds_awaited || context.is_requested() {
             cluster.discovery.invalidate().await;
         }

@@ -11,7 +11,7 @@ use kyma_sdk::{Context, Failure, Index};
 
 use crate::plan::Order;
 use crate::release;
-use crate::sight::Dependent;
+use crate::target_cache::Dependent;
 
 /// Page size for lists of components.
 const PAGE: u32 = 500;

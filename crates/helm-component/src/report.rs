@@ -122,7 +122,11 @@ impl Finding {
             aspects,
             fields: fields(pass, seen, is_there),
             version: version(pass).filter(|_| is_there),
-            look: pass.shared.sights.next_look(&pass.context.target).filter(|_| pass.session.kinds_awaited),
+            look: pass
+                .shared
+                .target_cache
+                .pause_before_discovery(&pass.context.target)
+                .filter(|_| pass.session.kinds_awaited),
             looking: pass.session.looking.map(|looking| looking.left(Instant::now())),
             patience: seen.patience,
             left: seen.left.clone(),

@@ -9,7 +9,7 @@ use kyma_object_set::Identity;
 
 use crate::pass::Pass;
 use crate::plan::{Order, Piece};
-use crate::sight::{Snapshot, WatchedObject};
+use crate::target_cache::{Snapshot, WatchedObject};
 
 /// Seconds after which the causes that hold up objects are read, and then read again: at the first read a Pod may not
 /// exist yet, and the cause may change later.

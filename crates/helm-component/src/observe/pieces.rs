@@ -10,7 +10,7 @@ use super::{health, is_manager, rollback};
 use crate::expressions;
 use crate::pass::Pass;
 use crate::plan::{Content, Piece};
-use crate::sight::{Snapshot, health_counts};
+use crate::target_cache::{Snapshot, health_counts};
 
 /// Observed state of the target at this point of a reconcile.
 pub(super) struct ObservedTarget<'a> {

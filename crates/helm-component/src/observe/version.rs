@@ -10,7 +10,7 @@ use crate::confirmed::{ALLOW_DOWNGRADE, is_confirmed};
 use crate::content::Inputs;
 use crate::pass::Pass;
 use crate::plan::DriftMode;
-use crate::sight::Snapshot;
+use crate::target_cache::Snapshot;
 
 /// Returns the version on the target if it is newer than the desired one and than one whose installation was not
 /// completed. Then the hub is older than the target, as after a restore from its backup.

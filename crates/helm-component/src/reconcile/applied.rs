@@ -62,9 +62,10 @@ impl Pass<'_> {
                     let entry = applied.inventory.get(identity);
                     // Shared objects have no fingerprint; only the stream knows their owner.
                     if let Some(entry) = entry.filter(|entry| !entry.fingerprint.is_empty()) {
-                        let sight = self.sight_of(entry);
+                        let observed = self.observed_of(entry);
                         let version = versions.get(identity).cloned();
-                        self.shared.sights.note(&self.context.target, identity, sight, version, *revision);
+                        let target = &self.context.target;
+                        self.shared.target_cache.record_apply(target, identity, observed, version, *revision);
                     }
                 }
                 Outcome::Missing(_) if is_unknown(kinds.as_deref(), identity) => {
@@ -319,7 +320,7 @@ impl Pass<'_> {
     }
 
     /// Returns the state that the stream will show for an object that was just applied.
-    fn sight_of(&self, entry: &Entry) -> ObservedObject {
+    fn observed_of(&self, entry: &Entry) -> ObservedObject {
         ObservedObject {
             uid: entry.uid.clone(),
             fingerprint: entry.fingerprint.clone(),

@@ -298,7 +298,7 @@ impl Pass<'_> {
 
     /// Returns the state of objects in the watches, for the apply.
     pub(super) fn observed(&self, seen: &plan::Observed) -> BTreeMap<Identity, ObservedObject> {
-        let snapshot = self.shared.sights.snapshot(
+        let snapshot = self.shared.target_cache.snapshot(
             &self.context.target,
             &self.dependent,
             &self.session.recorded.inventory,
@@ -306,7 +306,7 @@ impl Pass<'_> {
         if !seen.watched {
             return BTreeMap::new();
         }
-        snapshot.objects.into_iter().map(|(identity, sight)| (identity, sight.observed)).collect()
+        snapshot.objects.into_iter().map(|(identity, watched)| (identity, watched.observed)).collect()
     }
 }
 

@@ -36,7 +36,7 @@ impl Pass<'_> {
     /// Notes Jobs of the inventory that have finished and that Kubernetes deletes by itself.
     pub(super) fn note_finished(&mut self) {
         let inventory = &mut self.session.recorded.inventory;
-        for identity in self.shared.sights.finished(&self.context.target, inventory) {
+        for identity in self.shared.target_cache.finished(&self.context.target, inventory) {
             let entry = inventory.get(&identity).filter(|entry| !entry.finished).cloned();
             if let Some(entry) = entry {
                 inventory.insert(identity, Entry { finished: true, ..entry });
@@ -55,7 +55,7 @@ impl Pass<'_> {
         let this = &*self;
         let reads = stream::iter(snapshot.unjudged).map(|identity| this.read_and_judge(identity));
         match reads.buffer_unordered(PARALLEL).try_collect::<()>().await {
-            Ok(()) => self.shared.sights.all_judged(&self.context.target, &self.dependent),
+            Ok(()) => self.shared.target_cache.all_judged(&self.context.target, &self.dependent),
             Err(failure) => self.done.load = Some(failure),
         }
     }
@@ -65,9 +65,9 @@ impl Pass<'_> {
             return Ok(());
         };
         let Ok(rules) = self.rules.clone() else { return Ok(()) };
-        let (sights, target) = (self.shared.sights.clone(), self.context.target.clone());
+        let (target_cache, target) = (self.shared.target_cache.clone(), self.context.target.clone());
         let group = target_group(target.key());
-        let judge = move || sights.judge(&target, &rules, &identity, &object);
+        let judge = move || target_cache.judge(&target, &rules, &identity, &object);
         evaluate_on_thread(&group, JUDGING_DEADLINE, judge).await
     }
 
@@ -178,9 +178,9 @@ impl Pass<'_> {
         listed.map(|list| list.items).map_err(|error| Failure::target(&format!("list {kind}"), &error))
     }
 
-    pub(super) fn snapshot(&self) -> crate::sight::Snapshot {
+    pub(super) fn snapshot(&self) -> crate::target_cache::Snapshot {
         let inventory = &self.session.recorded.inventory;
-        self.shared.sights.snapshot(&self.context.target, &self.dependent, inventory)
+        self.shared.target_cache.snapshot(&self.context.target, &self.dependent, inventory)
     }
 }
 

@@ -24,8 +24,8 @@ use crate::record::{check_packed, large_record};
 use crate::referenced;
 use crate::report::list;
 use crate::rollback;
-use crate::sight::Judging;
 use crate::source;
+use crate::target_cache::Judging;
 use crate::verify::{self, Secrets};
 use crate::watch_wait::WatchWait;
 
@@ -190,8 +190,8 @@ impl Pass<'_> {
         // A removal continues without valid rules.
         let rules = self.rules.clone().unwrap_or_default();
         let judging = Judging { manager, rules };
-        let (sights, target) = (&self.shared.sights, &self.context.target);
-        match sights.subscribe(target, &self.dependent, &kinds, &judging, &self.kinds, kinds_may_come) {
+        let (target_cache, target) = (&self.shared.target_cache, &self.context.target);
+        match target_cache.subscribe(target, &self.dependent, &kinds, &judging, &self.kinds, kinds_may_come) {
             Ok(()) => self.done.watching = true,
             Err(limit) => {
                 self.done.load = Some(Failure::new(Reason::TargetThrottled, limit.to_string()));

@@ -18,7 +18,7 @@ use crate::hooks::Hook;
 use crate::memory::LEFT;
 use crate::observe::rollback;
 use crate::plan::{Content, Observed};
-use crate::sight::Dependent;
+use crate::target_cache::Dependent;
 
 impl Pass<'_> {
     /// Deletes objects that are no longer desired.
@@ -192,7 +192,7 @@ impl Pass<'_> {
     /// Adds objects with the component's owner label that the inventory lacks, with their uid. They come from a pass
     /// that was killed, or were handed over.
     pub(super) fn adopt_strays(&mut self, surplus: &[Identity]) {
-        let snapshot = self.shared.sights.snapshot(
+        let snapshot = self.shared.target_cache.snapshot(
             &self.context.target,
             &self.dependent,
             &self.session.recorded.inventory,
@@ -205,12 +205,12 @@ impl Pass<'_> {
                 self.session.recorded.inventory.insert(identity.clone(), entry.clone());
                 continue;
             }
-            let Some(sight) = snapshot.objects.get(identity) else { continue };
+            let Some(watched) = snapshot.objects.get(identity) else { continue };
             let version = self.kinds.preferred(&identity.group_kind());
             let entry = Entry {
                 version: version.map(|mapping| mapping.resource.version.clone()).unwrap_or_default(),
-                uid: sight.observed.uid.clone(),
-                fingerprint: sight.observed.fingerprint.clone(),
+                uid: watched.observed.uid.clone(),
+                fingerprint: watched.observed.fingerprint.clone(),
                 ..Entry::default()
             };
             self.session.recorded.inventory.insert(identity.clone(), entry);

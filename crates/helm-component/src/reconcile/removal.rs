@@ -15,7 +15,7 @@ use crate::hooks::Event;
 use crate::memory::Recorded;
 use crate::plan::{Observed, Order};
 use crate::record::Form;
-use crate::sight::Snapshot;
+use crate::target_cache::Snapshot;
 
 impl Pass<'_> {
     /// Searches the target for the component's objects, if the inventory does not name them.
@@ -264,7 +264,7 @@ mod tests {
     use kyma_object_set::{Entry, ObservedObject};
 
     use super::*;
-    use crate::sight::WatchedObject;
+    use crate::target_cache::WatchedObject;
 
     /// Kind, and whether the watches show the object being deleted; `None` if they do not show it.
     type Row = (&'static str, &'static str, Option<bool>);

@@ -10,7 +10,7 @@ use crate::hub_secrets::Additions;
 use crate::memory::Session;
 use crate::pass::Shared;
 use crate::referenced::Referenced;
-use crate::sight::Dependent;
+use crate::target_cache::Dependent;
 use crate::values::from::FromLayer;
 
 /// Returns the layer of `valuesFrom`, or the problem with an object that it names.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, ObjectLocks, ObservedObject};
 use kyma_sdk::{Content, ObjectEvent, WatchSpec};
 
-use super::objects::{Changed, Objects};
+use super::objects::{AffectedComponents, Objects};
 use super::verdict::{RulesByOwner, Verdict};
 use super::{Dependent, WatchedObject};
 use crate::expressions::Rules;
@@ -49,10 +49,10 @@ impl Subscription {
 impl TargetState {
     /// Returns the objects of an owner, and those in `also`.
     pub(super) fn objects(&self, owner: &str, also: &Inventory) -> BTreeMap<Identity, WatchedObject> {
-        let own = self.objects.values().flat_map(|objects| objects.seen.of(owner));
+        let own = self.objects.values().flat_map(|objects| objects.index.of(owner));
         let also = also.iter().filter_map(|(identity, _)| {
             let objects = self.objects.get(&identity.group_kind())?;
-            Some((identity, objects.seen.get(identity)?))
+            Some((identity, objects.index.get(identity)?))
         });
         own.chain(also).map(|(identity, seen)| (identity.clone(), seen.clone())).collect()
     }
@@ -72,16 +72,16 @@ impl TargetState {
     }
 
     /// Takes the result of an apply of the operator.
-    pub(super) fn note(
+    pub(super) fn record_apply(
         &mut self,
         identity: &Identity,
-        sight: (ObservedObject, Option<String>),
+        applied: (ObservedObject, Option<String>),
         revision: Option<u64>,
     ) {
         if identity.is_crd() {
             self.kinds_changed = Some(Instant::now());
         }
-        self.objects.entry(identity.group_kind()).or_default().note(identity, sight, revision);
+        self.objects.entry(identity.group_kind()).or_default().record_apply(identity, applied, revision);
     }
 
     /// Takes an event of a stream, with the health of its objects.
@@ -91,10 +91,10 @@ impl TargetState {
         watch_spec: &WatchSpec,
         event: &ObjectEvent,
         verdicts: Vec<Option<Verdict>>,
-    ) -> Changed {
+    ) -> AffectedComponents {
         // Otherwise an event of a stream that has just ended would be kept forever.
         if !self.subscribers.contains_key(watch_spec) {
-            return Changed::default();
+            return AffectedComponents::default();
         }
         let is_list = matches!(event, ObjectEvent::Listed { .. });
         let first_list = is_list && self.listed.insert(watch_spec.clone());
@@ -118,15 +118,19 @@ impl TargetState {
                 }
             }
         }
-        if first_list { self.completed() } else { Changed { everybody: true, ..Changed::default() } }
+        if first_list {
+            self.completed()
+        } else {
+            AffectedComponents { all: true, ..AffectedComponents::default() }
+        }
     }
 
     /// Returns the components whose streams have all delivered their list.
-    fn completed(&self) -> Changed {
+    fn completed(&self) -> AffectedComponents {
         let is_complete = |subscription: &Subscription| self.all_listed(&subscription.watch_specs);
         let dependents = self.subscriptions.iter().filter(|(_, subscription)| is_complete(subscription));
         let dependents = dependents.map(|(dependent, _)| dependent.clone()).collect();
-        Changed { dependents, ..Changed::default() }
+        AffectedComponents { dependents, ..AffectedComponents::default() }
     }
 
     /// Counts the subscribers of each stream. Drops streams without subscribers, with their objects.
@@ -148,7 +152,7 @@ impl TargetState {
         let whole = self.listed.iter().filter(|watch_spec| watch_spec.content == Content::Whole);
         let whole: HashSet<GroupKind> = whole.map(kind).collect();
         for (_, objects) in self.objects.iter_mut().filter(|(kind, _)| !whole.contains(*kind)) {
-            objects.tell_metadata_alone();
+            objects.forget_whole_revision();
         }
     }
 }

@@ -9,7 +9,7 @@ use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, ObjectLocks, Ob
 use kyma_sdk::{ObjectEvent, WatchSpec};
 use kyma_targets::SecretKey;
 
-use super::objects::Changed;
+use super::objects::AffectedComponents;
 use super::target_state::{Subscription, TargetState};
 use super::targets::TargetStates;
 use super::verdict::{self, Verdict};
@@ -68,16 +68,16 @@ impl Store {
         self.read(target, |state| state.unreported(objects))
     }
 
-    pub(super) fn note(
+    pub(super) fn record_apply(
         &self,
         target: Option<&SecretKey>,
         identity: &Identity,
-        sight: (ObservedObject, Option<String>),
+        applied: (ObservedObject, Option<String>),
         revision: Option<u64>,
     ) {
         // Without a state no component uses the target any more, or its access has changed.
         if let Some(state) = self.targets().get_mut(target) {
-            state.note(identity, sight, revision);
+            state.record_apply(identity, applied, revision);
         }
     }
 
@@ -147,11 +147,11 @@ impl Store {
         target: Option<&SecretKey>,
         watch_spec: &WatchSpec,
         event: &ObjectEvent,
-    ) -> Changed {
+    ) -> AffectedComponents {
         // Expressions are evaluated without the lock, as they take time.
         let (mut targets, verdicts) = self.judged(target, watch_spec, event);
         // The last subscriber left while the stream delivered the event.
-        let Some(state) = targets.get_mut(target) else { return Changed::default() };
+        let Some(state) = targets.get_mut(target) else { return AffectedComponents::default() };
         state.take(self.manager, watch_spec, event, verdicts)
     }
 

@@ -16,20 +16,20 @@ use super::{Dependent, WatchedObject};
 
 /// Maximum time that a list takes to arrive. During that time, a list of a lower resourceVersion than the answer to
 /// an apply counts as older than that apply; later, it is of a target that was restored.
-const LIST: Duration = Duration::from_secs(10);
+const MAX_LIST_DURATION: Duration = Duration::from_secs(10);
 
 /// Owners of the objects that a watch event changed.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Changed {
-    pub(super) everybody: bool,
+pub(super) struct AffectedComponents {
+    pub(super) all: bool,
     /// One or two, compared with each dependent of a stream: comparing is less work than hashing.
     pub(super) owners: BTreeSet<String>,
     pub(super) dependents: HashSet<Dependent>,
 }
 
-impl Changed {
+impl AffectedComponents {
     pub(super) fn concerns(&self, dependent: &Dependent) -> bool {
-        self.everybody || self.owners.contains(&*dependent.owner) || self.dependents.contains(dependent)
+        self.all || self.owners.contains(&*dependent.owner) || self.dependents.contains(dependent)
     }
 }
 
@@ -37,12 +37,12 @@ impl Changed {
 #[derive(Default)]
 pub(super) struct Objects {
     /// Last state of each object.
-    pub(super) seen: Index,
+    pub(super) index: Index,
     /// Uids of finished objects, some of which Kubernetes may have deleted since.
     pub(super) finished: HashMap<Identity, String>,
-    told: DeliveredObjects,
+    delivered: DeliveredObjects,
     /// Answers to the operator's own applies, until a list covers them.
-    noted: HashMap<Identity, Note>,
+    applied: HashMap<Identity, ApplyResult>,
 }
 
 /// ResourceVersions up to which streams have reported everything.
@@ -55,13 +55,13 @@ struct DeliveredObjects {
 }
 
 /// Answer to an apply of the operator.
-struct Note {
+struct ApplyResult {
     revision: u64,
     at: Instant,
 }
 
 impl DeliveredObjects {
-    fn reach(&mut self, content: Content, event: &ObjectEvent) {
+    fn advance(&mut self, content: Content, event: &ObjectEvent) {
         let revision = event.revision().unwrap_or_default();
         // After a restore of the target, the version of a list may be lower than that of earlier events.
         let is_list = matches!(event, ObjectEvent::Listed { .. });
@@ -73,10 +73,10 @@ impl DeliveredObjects {
     }
 }
 
-impl Note {
+impl ApplyResult {
     /// Reports whether a list of this version does not cover the apply.
     fn is_later_than(&self, version: u64, now: Instant) -> bool {
-        self.revision > version && now.saturating_duration_since(self.at) < LIST
+        self.revision > version && now.saturating_duration_since(self.at) < MAX_LIST_DURATION
     }
 }
 
@@ -91,25 +91,25 @@ impl Objects {
     ) {
         let ObjectEvent::Listed { objects: list, .. } = event else { return };
         let kind = GroupKind::new(&watch_spec.group, &watch_spec.kind);
-        self.told.reach(watch_spec.content, event);
-        let (version, now) = (self.told.any, Instant::now());
+        self.delivered.advance(watch_spec.content, event);
+        let (version, now) = (self.delivered.any, Instant::now());
         // Health comes from the list of whole objects.
-        let whole = self.told.whole.filter(|_| watch_spec.content == Content::Metadata);
-        let awaits = |note: &Note| whole.is_some_and(|told| note.revision > told);
-        self.noted.retain(|_, note| awaits(note) || note.is_later_than(version, now));
+        let whole = self.delivered.whole.filter(|_| watch_spec.content == Content::Metadata);
+        let awaits = |applied: &ApplyResult| whole.is_some_and(|delivered| applied.revision > delivered);
+        self.applied.retain(|_, applied| awaits(applied) || applied.is_later_than(version, now));
         let mut listed = BTreeMap::new();
         for (object, verdict) in list.iter().zip(verdicts) {
             let identity = identity(&kind, object);
             let seen = self.reduce(manager, &identity, object, verdict);
             listed.insert(identity, seen);
         }
-        let later = self.noted.iter().filter(|(_, note)| note.is_later_than(version, now));
-        let later = later.filter_map(|(one, _)| Some((one.clone(), self.seen.get(one)?.clone())));
+        let later = self.applied.iter().filter(|(_, applied)| applied.is_later_than(version, now));
+        let later = later.filter_map(|(one, _)| Some((one.clone(), self.index.get(one)?.clone())));
         listed.extend(later);
-        self.seen = listed.into_iter().collect();
+        self.index = listed.into_iter().collect();
         if watch_spec.content == Content::Whole {
-            let Self { seen, finished, .. } = self;
-            finished.retain(|identity, _| seen.contains(identity));
+            let Self { index, finished, .. } = self;
+            finished.retain(|identity, _| index.contains(identity));
         }
     }
 
@@ -120,77 +120,78 @@ impl Objects {
         watch_spec: &WatchSpec,
         event: &ObjectEvent,
         verdict: Option<Verdict>,
-    ) -> Changed {
+    ) -> AffectedComponents {
         let (ObjectEvent::Applied(object) | ObjectEvent::Deleted(object)) = event else {
-            return Changed::default();
+            return AffectedComponents::default();
         };
         let identity = identity(&GroupKind::new(&watch_spec.group, &watch_spec.kind), object);
         let was_unreported = self.is_unreported(&identity);
-        self.told.reach(watch_spec.content, event);
+        self.delivered.advance(watch_spec.content, event);
         let seen = self.reduce(manager, &identity, object, verdict);
         if matches!(event, ObjectEvent::Deleted(_)) {
             return self.take_away(&identity, seen);
         }
         // The event is older than the operator's apply, whose answer arrived first.
-        let noted = self.noted.get(&identity);
-        if noted.is_some_and(|noted| event.revision().is_some_and(|told| told < noted.revision)) {
-            return Changed::default();
+        let applied = self.applied.get(&identity);
+        if applied.is_some_and(|applied| event.revision().is_some_and(|revision| revision < applied.revision))
+        {
+            return AffectedComponents::default();
         }
         // The first event since an apply is news even if nothing changed: components wait for it.
         let is_report = was_unreported && !self.is_unreported(&identity);
-        let before = self.seen.insert(identity, seen.clone());
+        let before = self.index.insert(identity, seen.clone());
         if before.as_ref() == Some(&seen) && !is_report {
-            return Changed::default();
+            return AffectedComponents::default();
         }
-        changed(before, Some(seen))
+        affected(before, Some(seen))
     }
 
-    fn take_away(&mut self, identity: &Identity, seen: WatchedObject) -> Changed {
-        let held = self.seen.get(identity);
+    fn take_away(&mut self, identity: &Identity, seen: WatchedObject) -> AffectedComponents {
+        let held = self.index.get(identity);
         // Another uid: the event is about an older object, which the operator's apply has replaced meanwhile.
         if held.is_some_and(|held| held.observed.uid != seen.observed.uid) {
-            return Changed::default();
+            return AffectedComponents::default();
         }
-        self.noted.remove(identity);
-        changed(self.seen.remove(identity), Some(seen))
+        self.applied.remove(identity);
+        affected(self.index.remove(identity), Some(seen))
     }
 
     /// Takes the result of an apply of the operator, unless a stream is further already.
-    pub(super) fn note(
+    pub(super) fn record_apply(
         &mut self,
         identity: &Identity,
         (observed, version): (ObservedObject, Option<String>),
         revision: Option<u64>,
     ) {
-        let is_known = revision.is_some_and(|revision| revision <= self.told.any);
+        let is_known = revision.is_some_and(|revision| revision <= self.delivered.any);
         if let Some(revision) = revision
-            && !(is_known && self.told.whole.is_none_or(|told| revision <= told))
+            && !(is_known && self.delivered.whole.is_none_or(|delivered| revision <= delivered))
         {
-            self.noted.insert(identity.clone(), Note { revision, at: Instant::now() });
+            self.applied.insert(identity.clone(), ApplyResult { revision, at: Instant::now() });
         }
         // A later change by another manager must not be hidden.
         if is_known {
             return;
         }
-        let held = self.seen.get(identity);
+        let held = self.index.get(identity);
         // The previous owner must learn of the change, which the stream reports.
         if held.is_some_and(|held| held.observed.owner.is_some() && held.observed.owner != observed.owner) {
             return;
         }
         let (health, failed_since) =
             held.map(|seen| (seen.health.clone(), seen.failed_since)).unwrap_or_default();
-        self.seen.insert(identity.clone(), WatchedObject { observed, health, failed_since, version });
+        self.index.insert(identity.clone(), WatchedObject { observed, health, failed_since, version });
     }
 
     /// Reports whether the operator applied an object that the stream of whole objects has not reported since.
     pub(super) fn is_unreported(&self, identity: &Identity) -> bool {
-        let noted = self.noted.get(identity).zip(self.told.whole);
-        noted.is_some_and(|(noted, told)| noted.revision > told)
+        let applied = self.applied.get(identity).zip(self.delivered.whole);
+        applied.is_some_and(|(applied, delivered)| applied.revision > delivered)
     }
 
     /// Forgets the version of whole objects, after the last subscriber left.
-    pub(super) fn tell_metadata_alone(&mut self) {
-        self.told.whole = None;
+    pub(super) fn forget_whole_revision(&mut self) {
+        self.delivered.whole = None;
     }
 
     fn reduce(
@@ -202,7 +203,7 @@ impl Objects {
     ) -> WatchedObject {
         let metadata = &object.metadata;
         let observed = ObservedObject::from_metadata(metadata, manager, labels::OWNER);
-        let held = self.seen.get(identity).filter(|held| held.observed.uid == observed.uid);
+        let held = self.index.get(identity).filter(|held| held.observed.uid == observed.uid);
         if let Some(Verdict { finished: true, .. }) = verdict {
             self.finished.insert(identity.clone(), observed.uid.clone());
         }
@@ -226,7 +227,7 @@ fn identity(kind: &GroupKind, object: &DynamicObject) -> Identity {
     Identity::new(&kind.group, &kind.kind, metadata.namespace.as_deref(), name)
 }
 
-fn changed(before: Option<WatchedObject>, after: Option<WatchedObject>) -> Changed {
+fn affected(before: Option<WatchedObject>, after: Option<WatchedObject>) -> AffectedComponents {
     let owners = before.into_iter().chain(after).filter_map(|seen| seen.observed.owner).collect();
-    Changed { owners, ..Changed::default() }
+    AffectedComponents { owners, ..AffectedComponents::default() }
 }

@@ -69,7 +69,7 @@ fn saw(store: &Store, event: &ObjectEvent) -> bool {
 fn what_an_apply_gave_counts_until_the_stream_shows_it() {
     let store = store();
     saw(&store, &ObjectEvent::Applied(drifted(4)));
-    store.note(None, &identity(), (observed(&intact(5)), None), Some(5));
+    store.record_apply(None, &identity(), (observed(&intact(5)), None), Some(5));
     assert_eq!(held(&store).unwrap().observed, observed(&intact(5)));
     assert!(!saw(&store, &ObjectEvent::Applied(intact(5))), "our own write is no news");
     assert!(saw(&store, &ObjectEvent::Applied(drifted(6))));
@@ -85,7 +85,7 @@ fn listed(objects: Vec<DynamicObject>, version: &str) -> ObjectEvent {
 }
 
 fn applies(store: &Store, revision: u64) {
-    store.note(None, &identity(), (observed(&intact(revision)), None), Some(revision));
+    store.record_apply(None, &identity(), (observed(&intact(revision)), None), Some(revision));
 }
 
 fn is_unreported(store: &Store) -> bool {
@@ -191,7 +191,7 @@ fn state_of_a_stream_is_dropped_with_its_last_subscriber() {
 fn what_was_before_an_apply_does_not_cover_up_its_answer() {
     let store = store();
     saw(&store, &ObjectEvent::Applied(drifted(4)));
-    store.note(None, &identity(), (observed(&intact(6)), None), Some(6));
+    store.record_apply(None, &identity(), (observed(&intact(6)), None), Some(6));
     assert!(!saw(&store, &ObjectEvent::Applied(drifted(5))), "late");
     assert_eq!(held(&store).unwrap().observed, observed(&intact(6)));
 }
@@ -202,7 +202,7 @@ fn an_owner_whose_object_another_one_took_hears_of_it() {
     saw(&store, &ObjectEvent::Applied(intact(4)));
     let mut theirs = intact(5);
     theirs.metadata.labels = Some([(labels::OWNER.to_owned(), "another".to_owned())].into());
-    store.note(None, &identity(), (observed(&theirs), None), Some(5));
+    store.record_apply(None, &identity(), (observed(&theirs), None), Some(5));
     assert!(saw(&store, &ObjectEvent::Applied(theirs)));
 }
 
@@ -212,14 +212,14 @@ fn what_somebody_did_after_an_apply_is_not_covered_up_by_its_answer() {
     saw(&store, &ObjectEvent::Applied(drifted(4)));
     saw(&store, &ObjectEvent::Applied(intact(5)));
     saw(&store, &ObjectEvent::Applied(drifted(6)));
-    store.note(None, &identity(), (observed(&intact(5)), None), Some(5));
+    store.record_apply(None, &identity(), (observed(&intact(5)), None), Some(5));
     assert_eq!(held(&store).unwrap().observed, observed(&drifted(6)), "changed again");
     saw(&store, &ObjectEvent::Deleted(drifted(7)));
-    store.note(None, &identity(), (observed(&intact(5)), None), Some(5));
+    store.record_apply(None, &identity(), (observed(&intact(5)), None), Some(5));
     assert_eq!(held(&store), None, "deleted");
-    store.note(None, &identity(), (observed(&intact(8)), None), Some(8));
+    store.record_apply(None, &identity(), (observed(&intact(8)), None), Some(8));
     saw(&store, &ObjectEvent::Listed { objects: vec![], version: "9".into() });
-    store.note(None, &identity(), (observed(&intact(8)), None), Some(8));
+    store.record_apply(None, &identity(), (observed(&intact(8)), None), Some(8));
     assert_eq!(held(&store), None, "no longer listed");
 }
 
@@ -228,7 +228,7 @@ fn after_a_restore_of_the_target_the_list_decides() {
     let store = store();
     saw(&store, &ObjectEvent::Applied(intact(900)));
     saw(&store, &ObjectEvent::Listed { objects: vec![*intact(5)], version: "6".into() });
-    store.note(None, &identity(), (observed(&drifted(7)), None), Some(7));
+    store.record_apply(None, &identity(), (observed(&drifted(7)), None), Some(7));
     assert_eq!(held(&store).unwrap().observed, observed(&drifted(7)));
 }
 
@@ -254,6 +254,6 @@ fn an_event_of_an_ended_stream_is_not_kept() {
     assert!(saw(&store, &ObjectEvent::Applied(intact(4))));
     store.forget(&dependent());
     assert!(!saw(&store, &ObjectEvent::Applied(intact(5))));
-    store.note(None, &identity(), (observed(&intact(6)), None), Some(6));
+    store.record_apply(None, &identity(), (observed(&intact(6)), None), Some(6));
     assert!(store.targets().get(None).is_none(), "no component uses the target");
 }

@@ -16,14 +16,14 @@ const UNDISTURBED: Duration = Duration::from_millis(100);
 
 #[test]
 fn kinds_that_lag_behind_are_looked_at_soon_and_not_for_ever() {
-    assert_eq!(next_look(Duration::ZERO), Some(LOOK));
+    assert_eq!(pause_before_discovery(Duration::ZERO), Some(MIN_DISCOVERY_PAUSE));
     let (mut unchanged, mut looks) = (Duration::ZERO, 0);
-    while let Some(pause) = next_look(unchanged) {
+    while let Some(pause) = pause_before_discovery(unchanged) {
         unchanged += pause;
         looks += 1;
     }
     assert!(looks < 15, "{looks}");
-    assert!(unchanged < 2 * MOTION, "{unchanged:?}");
+    assert!(unchanged < 2 * MAX_DISCOVERY_LAG, "{unchanged:?}");
 }
 
 /// Returns a target without objects that answers lists and watches.
@@ -54,18 +54,18 @@ fn dependent(name: &str) -> Dependent {
 #[tokio::test(flavor = "multi_thread")]
 async fn store_and_streams_change_together() -> Result<()> {
     let (_server, target) = empty_target().await?;
-    let sights = Sights::new("test", &Process::new()?, |_| ());
+    let target_cache = TargetCache::new("test", &Process::new()?, |_| ());
     let maps = WatchSpec::in_kind(&ApiResource::erase::<ConfigMap>(&())).owned();
     let component = dependent("a");
     let changes: [&(dyn Fn() + Sync); 3] = [
-        &|| sights.subscribe_to(&target, &component, vec![maps.clone()], &Arc::default()).unwrap(),
-        &|| sights.access_changed("target"),
-        &|| sights.forget(&component),
+        &|| target_cache.subscribe_to(&target, &component, vec![maps.clone()], &Arc::default()).unwrap(),
+        &|| target_cache.access_changed("target"),
+        &|| target_cache.forget(&component),
     ];
     for change in changes {
         let (runtime, (done, is_done)) = (tokio::runtime::Handle::current(), mpsc::channel());
         std::thread::scope(|scope| {
-            let others = sights.subscribing();
+            let others = target_cache.subscribing();
             scope.spawn(move || {
                 let _within = runtime.enter();
                 change();

@@ -47,9 +47,9 @@ impl TargetState {
     fn forget_verdicts(&mut self, kind: &GroupKind, dependent: &Dependent) -> bool {
         let Some(objects) = self.objects.get_mut(kind) else { return false };
         let own: Vec<Identity> =
-            objects.seen.of(&dependent.owner).map(|(identity, _)| identity.clone()).collect();
+            objects.index.of(&dependent.owner).map(|(identity, _)| identity.clone()).collect();
         for identity in &own {
-            objects.seen.judge(identity, None, None);
+            objects.index.judge(identity, None, None);
         }
         !own.is_empty()
     }
@@ -67,7 +67,7 @@ impl TargetState {
         let subscription = self.subscriptions.get(dependent);
         let stale = subscription.into_iter().flat_map(|subscription| &subscription.stale);
         let objects = stale.filter_map(|kind| self.objects.get(kind));
-        let own = objects.flat_map(|objects| objects.seen.of(&dependent.owner));
+        let own = objects.flat_map(|objects| objects.index.of(&dependent.owner));
         own.filter(|(_, seen)| seen.health.is_none()).map(|(identity, _)| identity.clone()).collect()
     }
 
@@ -80,7 +80,7 @@ impl TargetState {
         verdict: Option<Verdict>,
     ) {
         let Some(objects) = self.objects.get_mut(&identity.group_kind()) else { return };
-        let Some(seen) = objects.seen.get(identity) else { return };
+        let Some(seen) = objects.index.get(identity) else { return };
         let are_these = match seen.observed.owner.as_deref().and_then(|owner| self.rules.get(owner)) {
             Some(held) => held.differing(rules).is_empty(),
             None => rules.are_none(),
@@ -92,7 +92,7 @@ impl TargetState {
                 objects.finished.insert(identity.clone(), seen.observed.uid.clone());
             }
             let failed_since = (health.status == HealthStatus::Failed).then(Timestamp::now);
-            objects.seen.judge(identity, Some(health), failed_since);
+            objects.index.judge(identity, Some(health), failed_since);
         }
     }
 
@@ -110,7 +110,7 @@ impl TargetState {
             let Some(objects) = self.objects.get_mut(&identity.group_kind()) else { continue };
             if objects.finished.get(identity).is_some_and(|uid| *uid == entry.uid) {
                 found.push(identity.clone());
-                if !objects.seen.contains(identity) {
+                if !objects.index.contains(identity) {
                     objects.finished.remove(identity);
                 }
             }

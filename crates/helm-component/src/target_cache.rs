@@ -3,8 +3,8 @@
 //! One stream for each kind and target serves all components there. A component is requeued when the identity, the
 //! operator's fields or the health of one of its objects changed.
 
+mod health;
 mod index;
-mod judged;
 mod objects;
 mod store;
 mod target_state;
@@ -29,9 +29,9 @@ use store::Store;
 use target_state::Subscription;
 
 /// Time for which discovery may be outdated after a change of CRDs.
-const MOTION: Duration = Duration::from_secs(20);
+const MAX_DISCOVERY_LAG: Duration = Duration::from_secs(20);
 /// Minimum pause between two discoveries of a target.
-const LOOK: Duration = Duration::from_millis(200);
+const MIN_DISCOVERY_PAUSE: Duration = Duration::from_millis(200);
 
 /// A component that watches objects, by namespace, name and owner hash. Cheap to clone: each stream has a list of its
 /// dependents, which is copied when one is added.
@@ -90,14 +90,14 @@ pub(crate) struct Judging {
 
 /// The watches of all components on all targets. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Sights {
+pub(crate) struct TargetCache {
     watches: Watches<Dependent>,
     store: Arc<Store>,
     /// Held while subscriptions change: store and streams must agree on them.
     subscribing: Arc<Mutex<()>>,
 }
 
-impl Sights {
+impl TargetCache {
     /// Returns an empty cache. Streams call `wake`, which must not block.
     pub(crate) fn new(
         operator: &'static str,
@@ -105,7 +105,7 @@ impl Sights {
         wake: impl Fn(&Dependent) + Send + Sync + 'static,
     ) -> Self {
         let store = Arc::new(Store::new(operator));
-        let listener = Listening { store: Arc::clone(&store), wake };
+        let listener = CacheListener { store: Arc::clone(&store), wake };
         Self { watches: Watches::new(operator, process, listener), store, subscribing: Arc::default() }
     }
 
@@ -190,7 +190,7 @@ impl Sights {
     }
 
     /// Takes the result of an apply at this resourceVersion, unless the stream is further already.
-    pub(crate) fn note(
+    pub(crate) fn record_apply(
         &self,
         target: &ComponentTarget,
         identity: &Identity,
@@ -198,7 +198,7 @@ impl Sights {
         version: Option<String>,
         revision: Option<u64>,
     ) {
-        self.store.note(target.key(), identity, (observed, version), revision);
+        self.store.record_apply(target.key(), identity, (observed, version), revision);
     }
 
     /// Registers the component on the target and returns the target, with the state that all components there share.
@@ -209,13 +209,13 @@ impl Sights {
     }
 
     /// Reports whether CRDs or aggregated APIs of the target changed recently, so that discovery may lag behind.
-    pub(crate) fn kinds_in_motion(&self, target: &ComponentTarget) -> bool {
-        self.next_look(target).is_some()
+    pub(crate) fn has_recent_kind_changes(&self, target: &ComponentTarget) -> bool {
+        self.pause_before_discovery(target).is_some()
     }
 
     /// Returns the pause until the next discovery of the target is useful; `None` once its kinds have settled.
-    pub(crate) fn next_look(&self, target: &ComponentTarget) -> Option<Duration> {
-        next_look(self.store.kinds_unchanged_for(target.key())?)
+    pub(crate) fn pause_before_discovery(&self, target: &ComponentTarget) -> Option<Duration> {
+        pause_before_discovery(self.store.kinds_unchanged_for(target.key())?)
     }
 
     /// Ends the streams of a target whose Secret changed, and drops the state that they reported.
@@ -238,12 +238,12 @@ impl Sights {
 }
 
 /// Stores the events of streams, and requeues the components that they concern.
-struct Listening<W> {
+struct CacheListener<W> {
     store: Arc<Store>,
     wake: W,
 }
 
-impl<W: Fn(&Dependent) + Send + Sync + 'static> Listener<Dependent> for Listening<W> {
+impl<W: Fn(&Dependent) + Send + Sync + 'static> Listener<Dependent> for CacheListener<W> {
     fn is_expensive(&self, target: Option<&SecretKey>, watch_spec: &WatchSpec) -> bool {
         self.store.has_rules(target, watch_spec)
     }
@@ -255,8 +255,8 @@ impl<W: Fn(&Dependent) + Send + Sync + 'static> Listener<Dependent> for Listenin
         event: &ObjectEvent,
         dependents: &[Dependent],
     ) {
-        let changed = self.store.take(target, watch_spec, event);
-        dependents.iter().filter(|dependent| changed.concerns(dependent)).for_each(&self.wake);
+        let affected = self.store.take(target, watch_spec, event);
+        dependents.iter().filter(|dependent| affected.concerns(dependent)).for_each(&self.wake);
     }
 
     /// Requeues all subscribers: without the watch, changes of health would go unnoticed.
@@ -265,16 +265,16 @@ impl<W: Fn(&Dependent) + Send + Sync + 'static> Listener<Dependent> for Listenin
     }
 }
 
-impl std::fmt::Debug for Sights {
+impl std::fmt::Debug for TargetCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sights").finish_non_exhaustive()
+        f.debug_struct("TargetCache").finish_non_exhaustive()
     }
 }
 
 /// Returns the pause before the next discovery, by the time since kinds changed: it grows, and ends once the watches
 /// of CRDs and APIServices alone are to report changes.
-fn next_look(unchanged: Duration) -> Option<Duration> {
-    (unchanged < MOTION).then(|| (unchanged / 2).max(LOOK))
+fn pause_before_discovery(unchanged: Duration) -> Option<Duration> {
+    (unchanged < MAX_DISCOVERY_LAG).then(|| (unchanged / 2).max(MIN_DISCOVERY_PAUSE))
 }
 
 /// Returns the streams for these kinds: limited by owner label, with whole objects if health needs them.
