@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use kyma_object_set::Identity;
 use kyma_targets::{ComponentTarget, SecretKey, ServiceAccount};
 
-use crate::target_cache::Dependent;
+use crate::component_key::ComponentKey;
 
 /// Maximum number of claims of all components together.
 const MOST: usize = 10_000;
@@ -21,7 +21,7 @@ const MOST: usize = 10_000;
 /// [`HandOvers`]: crate::hand_overs::HandOvers
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
-    held: Mutex<HashMap<Dependent, Claimed>>,
+    held: Mutex<HashMap<ComponentKey, Claimed>>,
 }
 
 /// Target of a component, and the ServiceAccount that it impersonates there. Objects are handed over only if both are
@@ -56,15 +56,15 @@ struct Claimed {
 }
 
 impl Claims {
-    /// Adds claims of `dependent` on these objects within its reach.
-    pub(crate) fn add(&self, reach: Reach, dependent: &Dependent, objects: BTreeSet<Identity>) {
+    /// Adds claims of `component_key` on these objects within its reach.
+    pub(crate) fn add(&self, reach: Reach, component_key: &ComponentKey, objects: BTreeSet<Identity>) {
         if objects.is_empty() {
             return;
         }
         let mut held = self.held();
-        let others = held.iter().filter(|(one, _)| *one != dependent);
+        let others = held.iter().filter(|(one, _)| *one != component_key);
         let room = MOST.saturating_sub(others.map(|(_, claimed)| claimed.objects.len()).sum());
-        let claimed = held.entry(dependent.clone()).or_default();
+        let claimed = held.entry(component_key.clone()).or_default();
         if claimed.reach != reach {
             *claimed = Claimed { reach, objects: BTreeSet::new() };
         }
@@ -73,29 +73,38 @@ impl Claims {
             claimed.objects.pop_last();
         }
         if claimed.objects.is_empty() {
-            held.remove(dependent);
+            held.remove(component_key);
         }
     }
 
-    /// Removes the claims of `dependent` on objects that it no longer wants, and all claims within another reach.
-    pub(crate) fn retain(&self, reach: &Reach, dependent: &Dependent, wanted: impl Fn(&Identity) -> bool) {
+    /// Removes the claims of `component_key` on objects that it no longer wants, and all claims within another reach.
+    pub(crate) fn retain(
+        &self,
+        reach: &Reach,
+        component_key: &ComponentKey,
+        wanted: impl Fn(&Identity) -> bool,
+    ) {
         let mut held = self.held();
-        let Some(claimed) = held.get_mut(dependent) else { return };
+        let Some(claimed) = held.get_mut(component_key) else { return };
         claimed.objects.retain(|identity| claimed.reach == *reach && wanted(identity));
         if claimed.objects.is_empty() {
-            held.remove(dependent);
+            held.remove(component_key);
         }
     }
 
     /// Returns the objects that other components claim within this reach, each with its claimant. Of several
     /// claimants, the one with the lowest owner label is returned.
-    pub(crate) fn by_others(&self, reach: &Reach, dependent: &Dependent) -> BTreeMap<Identity, Dependent> {
+    pub(crate) fn by_others(
+        &self,
+        reach: &Reach,
+        component_key: &ComponentKey,
+    ) -> BTreeMap<Identity, ComponentKey> {
         let held = self.held();
-        let others = held.iter().filter(|(one, claimed)| *one != dependent && claimed.reach == *reach);
+        let others = held.iter().filter(|(one, claimed)| *one != component_key && claimed.reach == *reach);
         let mut wanted = BTreeMap::new();
         for (other, claimed) in others {
             for identity in &claimed.objects {
-                let heir: &mut Dependent = wanted.entry(identity.clone()).or_insert_with(|| other.clone());
+                let heir: &mut ComponentKey = wanted.entry(identity.clone()).or_insert_with(|| other.clone());
                 if other.owner < heir.owner {
                     *heir = other.clone();
                 }
@@ -104,12 +113,12 @@ impl Claims {
         wanted
     }
 
-    /// Removes all claims of `dependent`: it is gone, is being removed, or adopts no objects.
-    pub(crate) fn forget(&self, dependent: &Dependent) {
-        self.held().remove(dependent);
+    /// Removes all claims of `component_key`: it is gone, is being removed, or adopts no objects.
+    pub(crate) fn forget(&self, component_key: &ComponentKey) {
+        self.held().remove(component_key);
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<Dependent, Claimed>> {
+    fn held(&self) -> MutexGuard<'_, HashMap<ComponentKey, Claimed>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -118,8 +127,8 @@ impl Claims {
 mod tests {
     use super::*;
 
-    fn component(name: &str) -> Dependent {
-        Dependent::of("hub", name)
+    fn component(name: &str) -> ComponentKey {
+        ComponentKey::of("hub", name)
     }
 
     fn target(name: &str) -> Reach {
@@ -134,7 +143,7 @@ mod tests {
         names.iter().map(|name| map(name)).collect()
     }
 
-    fn names(wanted: &BTreeMap<Identity, Dependent>) -> BTreeSet<Identity> {
+    fn names(wanted: &BTreeMap<Identity, ComponentKey>) -> BTreeSet<Identity> {
         wanted.keys().cloned().collect()
     }
 
@@ -145,7 +154,7 @@ mod tests {
         claims.add(here.clone(), &b, maps(&["x"]));
         claims.add(here.clone(), &b, maps(&["y"]));
         claims.add(here.clone(), &c, maps(&["y", "z"]));
-        let by_others = |reach: &Reach, us: &Dependent| names(&claims.by_others(reach, us));
+        let by_others = |reach: &Reach, us: &ComponentKey| names(&claims.by_others(reach, us));
         assert_eq!(by_others(&here, &a), maps(&["x", "y", "z"]));
         assert_eq!(by_others(&here, &b), maps(&["y", "z"]), "its own are none");
         assert!(by_others(&there, &a).is_empty() && by_others(&Reach::default(), &a).is_empty());

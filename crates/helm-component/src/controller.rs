@@ -15,6 +15,7 @@ use kyma_targets::ServiceAccount;
 use crate::account::Accounts;
 use crate::args::{ContentArgs, Flags};
 use crate::claims::Claims;
+use crate::component_key::ComponentKey;
 use crate::content::{OnlyTests, ParsedTexts, Sources};
 use crate::hand_overs::HandOvers;
 use crate::hub_secrets::HubSecrets;
@@ -26,16 +27,16 @@ use crate::pass::{Pass, Shared};
 use crate::plan::Order;
 use crate::prospect::Prospect;
 use crate::rbac;
-use crate::reconcile::{dependent, protection};
+use crate::reconcile::{component_key, protection};
 use crate::release_names::AlteredNames;
 use crate::release_records::ReleaseRecords;
 use crate::render::Renderer;
 use crate::report::Ended;
 use crate::searches::Searches;
 use crate::source;
-use crate::target_cache::{Dependent, TargetCache};
+use crate::target_cache::TargetCache;
 
-type Wakers = Arc<Mutex<HashMap<Dependent, Waker<HelmComponent>>>>;
+type Wakers = Arc<Mutex<HashMap<ComponentKey, Waker<HelmComponent>>>>;
 
 /// The reconciler of HelmComponents.
 pub struct HelmComponents {
@@ -51,8 +52,8 @@ impl HelmComponents {
         let wakers = Wakers::default();
         let waker = || {
             let wakers = Arc::clone(&wakers);
-            move |dependent: &Dependent| {
-                wake(&wakers, dependent);
+            move |component_key: &ComponentKey| {
+                wake(&wakers, component_key);
             }
         };
         let target_cache = TargetCache::new(Self::NAME, &runtime.process, waker());
@@ -71,8 +72,8 @@ impl HelmComponents {
                 endings.access_changed(secret);
                 hook_ends.access_changed(secret);
                 records.access_changed();
-                for dependent in awaited.awaiting(secret) {
-                    wake(&waking, &dependent);
+                for component_key in awaited.awaiting(secret) {
+                    wake(&waking, &component_key);
                 }
             }
         });
@@ -105,8 +106,8 @@ impl HelmComponents {
         let wakers = Arc::clone(&self.wakers);
         async move {
             config_maps
-                .follow(hub, &namespace, |dependent| {
-                    wake(&wakers, dependent);
+                .follow(hub, &namespace, |component_key| {
+                    wake(&wakers, component_key);
                 })
                 .await;
         }
@@ -130,7 +131,7 @@ impl HelmComponents {
 
     fn wakes(&self, context: &Context<HelmComponent>) {
         let waker = context.waker();
-        self.wakers.lock().unwrap_or_else(PoisonError::into_inner).insert(dependent(context), waker);
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner).insert(component_key(context), waker);
     }
 }
 
@@ -151,9 +152,9 @@ fn sources(content: &ContentArgs) -> Result<Sources, RunError> {
 }
 
 /// Requeues a component. Reports whether it exists.
-fn wake(wakers: &Wakers, dependent: &Dependent) -> bool {
+fn wake(wakers: &Wakers, component_key: &ComponentKey) -> bool {
     let wakers = wakers.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(waker) = wakers.get(dependent) else { return false };
+    let Some(waker) = wakers.get(component_key) else { return false };
     waker.wake();
     true
 }
@@ -182,20 +183,20 @@ impl Component for HelmComponents {
 
     fn forget(&self, namespace: &str, name: &str) {
         // Needed even if no pass ever stored a session.
-        let dependent = Dependent::of(namespace, name);
+        let component_key = ComponentKey::of(namespace, name);
         // First, so that nothing is handed over to a component that can no longer be requeued.
-        self.wakers.lock().unwrap_or_else(PoisonError::into_inner).remove(&dependent);
-        self.shared.memory.forget(&dependent);
-        self.shared.target_cache.forget(&dependent);
-        self.shared.namespaces.forget(&dependent);
-        self.shared.outcomes.forget(&dependent);
-        self.shared.hub_secrets.forget(&dependent);
-        self.shared.hub_config_maps.forget(&dependent);
-        self.shared.altered_names.forget(&dependent);
-        self.shared.claims.forget(&dependent);
-        self.shared.hand_overs.forget(&dependent);
-        self.shared.owner_waits.forget(&dependent);
-        for waiting in self.shared.owner_waits.of(&dependent) {
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner).remove(&component_key);
+        self.shared.memory.forget(&component_key);
+        self.shared.target_cache.forget(&component_key);
+        self.shared.namespaces.forget(&component_key);
+        self.shared.outcomes.forget(&component_key);
+        self.shared.hub_secrets.forget(&component_key);
+        self.shared.hub_config_maps.forget(&component_key);
+        self.shared.altered_names.forget(&component_key);
+        self.shared.claims.forget(&component_key);
+        self.shared.hand_overs.forget(&component_key);
+        self.shared.owner_waits.forget(&component_key);
+        for waiting in self.shared.owner_waits.of(&component_key) {
             wake(&self.wakers, &waiting);
         }
     }

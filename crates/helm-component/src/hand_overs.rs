@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use kyma_object_set::{Entry, Identity};
 
 use crate::claims::Reach;
-use crate::target_cache::Dependent;
+use crate::component_key::ComponentKey;
 
 /// Maximum number of objects that are noted for all components together.
 const MOST: usize = 10_000;
@@ -17,8 +17,8 @@ const MOST: usize = 10_000;
 /// then it does not watch the object's kind, and would leave the object behind. Kept in memory, as claims are: if the
 /// process ends in between, the removal of the new owner finds the object by its label.
 pub(crate) struct HandOvers {
-    given: Mutex<HashMap<Dependent, ReceivedObjects>>,
-    wake: Box<dyn Fn(&Dependent) -> bool + Send + Sync>,
+    given: Mutex<HashMap<ComponentKey, ReceivedObjects>>,
+    wake: Box<dyn Fn(&ComponentKey) -> bool + Send + Sync>,
 }
 
 /// Objects that one component received, all on one target.
@@ -30,13 +30,13 @@ struct ReceivedObjects {
 
 impl HandOvers {
     /// Creates an empty record. `wake` requeues a component and reports whether it exists; it must return at once.
-    pub(crate) fn new(wake: impl Fn(&Dependent) -> bool + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(wake: impl Fn(&ComponentKey) -> bool + Send + Sync + 'static) -> Self {
         Self { given: Mutex::default(), wake: Box::new(wake) }
     }
 
     /// Notes objects that now carry the owner label of `heir`, and requeues it. `objects` has the entries of the
     /// previous owner.
-    pub(crate) fn give(&self, reach: &Reach, heir: &Dependent, objects: BTreeMap<Identity, Entry>) {
+    pub(crate) fn give(&self, reach: &Reach, heir: &ComponentKey, objects: BTreeMap<Identity, Entry>) {
         if objects.is_empty() {
             return;
         }
@@ -69,32 +69,32 @@ impl HandOvers {
         }
     }
 
-    /// Returns the objects that `dependent` received on its current target and has not settled.
-    pub(crate) fn to(&self, reach: &Reach, dependent: &Dependent) -> BTreeMap<Identity, Entry> {
+    /// Returns the objects that `component_key` received on its current target and has not settled.
+    pub(crate) fn to(&self, reach: &Reach, component_key: &ComponentKey) -> BTreeMap<Identity, Entry> {
         let all = self.given();
-        let given = all.get(dependent).filter(|given| given.reach.is_beside(reach));
+        let given = all.get(component_key).filter(|given| given.reach.is_beside(reach));
         given.map(|given| given.objects.clone()).unwrap_or_default()
     }
 
-    /// Removes an object that `dependent` has settled, unless it received another one of that name since it read
+    /// Removes an object that `component_key` has settled, unless it received another one of that name since it read
     /// `seen`.
-    pub(crate) fn settle(&self, dependent: &Dependent, identity: &Identity, seen: &Entry) {
+    pub(crate) fn settle(&self, component_key: &ComponentKey, identity: &Identity, seen: &Entry) {
         let mut all = self.given();
-        let Some(given) = all.get_mut(dependent) else { return };
+        let Some(given) = all.get_mut(component_key) else { return };
         if given.objects.get(identity) == Some(seen) {
             given.objects.remove(identity);
         }
         if given.objects.is_empty() {
-            all.remove(dependent);
+            all.remove(component_key);
         }
     }
 
-    /// Removes the objects of `dependent`, which is gone.
-    pub(crate) fn forget(&self, dependent: &Dependent) {
-        self.given().remove(dependent);
+    /// Removes the objects of `component_key`, which is gone.
+    pub(crate) fn forget(&self, component_key: &ComponentKey) {
+        self.given().remove(component_key);
     }
 
-    fn given(&self) -> MutexGuard<'_, HashMap<Dependent, ReceivedObjects>> {
+    fn given(&self) -> MutexGuard<'_, HashMap<ComponentKey, ReceivedObjects>> {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -132,13 +132,13 @@ mod tests {
 
     #[test]
     fn an_heir_is_woken_and_knows_what_it_got_until_it_has_dealt_with_it() {
-        let woken = Arc::<Mutex<Vec<Dependent>>>::default();
+        let woken = Arc::<Mutex<Vec<ComponentKey>>>::default();
         let waking = Arc::clone(&woken);
         let hand_overs = HandOvers::new(move |heir| {
             waking.lock().unwrap().push(heir.clone());
             true
         });
-        let (here, heir) = (target("here"), Dependent::of("hub", "b"));
+        let (here, heir) = (target("here"), ComponentKey::of("hub", "b"));
         hand_overs.give(&here, &heir, BTreeMap::new());
         assert!(woken.lock().unwrap().is_empty());
         for name in ["x", "y"] {
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(*woken.lock().unwrap(), vec![heir.clone(); 2]);
         let seen = hand_overs.to(&here, &heir);
         assert_eq!(names(&seen), ["x", "y"]);
-        assert!(hand_overs.to(&here, &Dependent::of("hub", "a")).is_empty());
+        assert!(hand_overs.to(&here, &ComponentKey::of("hub", "a")).is_empty());
 
         hand_overs.settle(&heir, &map("x"), &seen[&map("x")]);
         assert_eq!(names(&hand_overs.to(&here, &heir)), ["y"]);
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn what_an_heir_got_it_has_neither_sent_nor_made() {
-        let (hand_overs, here, heir) = (quiet(), target("here"), Dependent::of("hub", "b"));
+        let (hand_overs, here, heir) = (quiet(), target("here"), ComponentKey::of("hub", "b"));
         hand_overs.give(&here, &heir, known("x"));
         let got = hand_overs.to(&here, &heir).remove(&map("x")).unwrap();
         assert_eq!((&*got.uid, &*got.hash, got.created), ("uid-x", "", false));
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn what_came_while_the_heir_looked_is_not_settled_by_that_look() {
-        let (hand_overs, here, heir) = (quiet(), target("here"), Dependent::of("hub", "b"));
+        let (hand_overs, here, heir) = (quiet(), target("here"), ComponentKey::of("hub", "b"));
         hand_overs.give(&here, &heir, known("x"));
         let seen = hand_overs.to(&here, &heir);
         let anew = Entry { uid: "made-anew".to_owned(), ..Entry::default() };
@@ -177,14 +177,14 @@ mod tests {
     #[test]
     fn for_a_component_that_is_gone_nothing_is_kept() {
         let hand_overs = HandOvers::new(|_| false);
-        hand_overs.give(&target("here"), &Dependent::of("hub", "b"), known("x"));
+        hand_overs.give(&target("here"), &ComponentKey::of("hub", "b"), known("x"));
         assert!(hand_overs.given().is_empty());
     }
 
     #[test]
     fn who_works_elsewhere_or_is_gone_has_got_nothing() {
         let hand_overs = quiet();
-        let (here, there, heir) = (target("here"), target("there"), Dependent::of("hub", "b"));
+        let (here, there, heir) = (target("here"), target("there"), ComponentKey::of("hub", "b"));
         hand_overs.give(&here, &heir, known("x"));
         assert!(hand_overs.to(&there, &heir).is_empty());
         hand_overs.give(&there, &heir, known("y"));
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn notes_are_bounded() {
         let hand_overs = quiet();
-        let (here, heir) = (target("here"), Dependent::of("hub", "b"));
+        let (here, heir) = (target("here"), ComponentKey::of("hub", "b"));
         for number in 0..MOST + 5 {
             hand_overs.give(&here, &heir, known(&format!("x-{number:05}")));
         }

@@ -11,13 +11,13 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
 use kyma_sdk::{Index, Revision, hub_watch};
 
-use crate::target_cache::Dependent;
+use crate::component_key::ComponentKey;
 
 /// Only metadata is watched.
 #[derive(Default)]
 pub(crate) struct HubConfigMaps {
     known: Mutex<ConfigMapRevisions>,
-    awaited: Mutex<Index<String, Dependent>>,
+    awaited: Mutex<Index<String, ComponentKey>>,
 }
 
 impl HubConfigMaps {
@@ -27,24 +27,24 @@ impl HubConfigMaps {
     }
 
     /// Requeues the component when one of these changes.
-    pub(crate) fn awaits(&self, dependent: &Dependent, names: impl IntoIterator<Item = String>) {
-        lock(&self.awaited).set(dependent.clone(), names);
+    pub(crate) fn awaits(&self, component_key: &ComponentKey, names: impl IntoIterator<Item = String>) {
+        lock(&self.awaited).set(component_key.clone(), names);
     }
 
     /// Removes the component, which is gone.
-    pub(crate) fn forget(&self, dependent: &Dependent) {
-        lock(&self.awaited).remove(dependent);
+    pub(crate) fn forget(&self, component_key: &ComponentKey) {
+        lock(&self.awaited).remove(component_key);
     }
 
     /// Watches the `ConfigMap`s without end and requeues the components that use a changed one.
-    pub(crate) async fn follow(&self, hub: Client, namespace: &str, wake: impl Fn(&Dependent)) {
+    pub(crate) async fn follow(&self, hub: Client, namespace: &str, wake: impl Fn(&ComponentKey)) {
         let api: Api<PartialObjectMeta<ConfigMap>> = Api::namespaced(hub, namespace);
         let mut events = pin!(hub_watch(api, watcher::Config::default()));
         while let Some(event) = events.next().await {
             let Ok(event) = event else { continue };
             let changed = lock(&self.known).take(event);
             for name in changed {
-                let waiting: Vec<Dependent> = lock(&self.awaited).dependents(&name).cloned().collect();
+                let waiting: Vec<ComponentKey> = lock(&self.awaited).dependents(&name).cloned().collect();
                 waiting.iter().for_each(&wake);
             }
         }

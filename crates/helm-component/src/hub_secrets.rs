@@ -7,8 +7,8 @@ use kyma_api::{HelmComponent, labels};
 use kyma_sdk::{Access, Index, Revision};
 
 use crate::args::HubArgs;
+use crate::component_key::ComponentKey;
 use crate::injection;
-use crate::target_cache::Dependent;
 use crate::verify;
 
 /// Content of the hub that a component's objects receive, and the Secrets of required signers. Both determine the
@@ -30,7 +30,7 @@ pub(crate) struct HubSecrets {
     pull_secret: Option<String>,
     registry_secret: Option<String>,
     restricted: BTreeSet<String>,
-    awaited: Mutex<Index<String, Dependent>>,
+    awaited: Mutex<Index<String, ComponentKey>>,
 }
 
 impl HubSecrets {
@@ -72,21 +72,21 @@ impl HubSecrets {
     }
 
     /// Requeues the component when one of these changes.
-    pub(crate) fn awaits(&self, dependent: &Dependent, names: impl IntoIterator<Item = String>) {
-        self.awaited().set(dependent.clone(), names);
+    pub(crate) fn awaits(&self, component_key: &ComponentKey, names: impl IntoIterator<Item = String>) {
+        self.awaited().set(component_key.clone(), names);
     }
 
     /// Returns the components to requeue after a change of this Secret.
-    pub(crate) fn awaiting(&self, name: &str) -> Vec<Dependent> {
+    pub(crate) fn awaiting(&self, name: &str) -> Vec<ComponentKey> {
         self.awaited().dependents(&name.to_owned()).cloned().collect()
     }
 
     /// Removes the component, which is gone.
-    pub(crate) fn forget(&self, dependent: &Dependent) {
-        self.awaited().remove(dependent);
+    pub(crate) fn forget(&self, component_key: &ComponentKey) {
+        self.awaited().remove(component_key);
     }
 
-    fn awaited(&self) -> MutexGuard<'_, Index<String, Dependent>> {
+    fn awaited(&self) -> MutexGuard<'_, Index<String, ComponentKey>> {
         self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

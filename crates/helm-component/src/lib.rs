@@ -10,6 +10,7 @@ mod away;
 mod bounded;
 mod changes;
 mod claims;
+mod component_key;
 mod confirmed;
 mod content;
 mod controller;

@@ -13,12 +13,12 @@ use kyma_api::{
 use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Identity, Inventory, Kinds};
 
+use crate::component_key::ComponentKey;
 use crate::content::Loaded;
 use crate::expressions::Rules;
 use crate::objects::Prepared;
 use crate::record::{self, Form};
 use crate::referenced::Referenced;
-use crate::target_cache::Dependent;
 use crate::watch_wait::WatchWait;
 
 /// Last reported status of a component: newer than the hub's watch right after a report.
@@ -150,15 +150,15 @@ impl Session {
 /// The memory of all components.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    sessions: Mutex<HashMap<Dependent, (String, Session)>>,
+    sessions: Mutex<HashMap<ComponentKey, (String, Session)>>,
 }
 
 impl Memory {
     /// Returns the session of a component. It starts from the status if there is none, if the uid differs, or if the
     /// record could not be read before.
-    pub(crate) fn recall(&self, dependent: &Dependent, component: &HelmComponent) -> Session {
+    pub(crate) fn recall(&self, component_key: &ComponentKey, component: &HelmComponent) -> Session {
         let uid = component.metadata.uid.clone().unwrap_or_default();
-        match self.sessions().get(dependent) {
+        match self.sessions().get(component_key) {
             Some((held, session)) if *held == uid && !session.recorded.form.is_unread() => session.clone(),
             _ => {
                 let recorded = Recorded::of(component);
@@ -175,17 +175,17 @@ impl Memory {
     }
 
     /// Keeps the memory of a component.
-    pub(crate) fn keep(&self, dependent: Dependent, component: &HelmComponent, session: Session) {
+    pub(crate) fn keep(&self, component_key: ComponentKey, component: &HelmComponent, session: Session) {
         let uid = component.metadata.uid.clone().unwrap_or_default();
-        self.sessions().insert(dependent, (uid, session));
+        self.sessions().insert(component_key, (uid, session));
     }
 
     /// Forgets a component.
-    pub(crate) fn forget(&self, dependent: &Dependent) {
-        self.sessions().remove(dependent);
+    pub(crate) fn forget(&self, component_key: &ComponentKey) {
+        self.sessions().remove(component_key);
     }
 
-    fn sessions(&self) -> MutexGuard<'_, HashMap<Dependent, (String, Session)>> {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<ComponentKey, (String, Session)>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,7 +13,7 @@ use kube::core::DynamicObject;
 use kyma_sdk::{ObjectEvent, Process, WatchSpec, Watches};
 use kyma_targets::{ComponentTarget, SecretKey};
 
-use crate::target_cache::Dependent;
+use crate::component_key::ComponentKey;
 use read_times::ReadTimes;
 
 /// Maximum number of streams for one component; further namespaces are read instead.
@@ -35,7 +35,7 @@ pub(crate) enum Shown {
 /// Namespaces of all targets that components wait for. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Namespaces {
-    watches: Watches<Dependent>,
+    watches: Watches<ComponentKey>,
     state: Arc<Mutex<NamespaceState>>,
     /// Held while subscriptions change: the stored state and the streams must agree on them.
     subscribing: Arc<Mutex<()>>,
@@ -47,7 +47,7 @@ type NamespaceKey = (Option<SecretKey>, String);
 #[derive(Default)]
 struct NamespaceState {
     /// Namespaces that each component waits for.
-    subscriptions: HashMap<Dependent, BTreeSet<NamespaceKey>>,
+    subscriptions: HashMap<ComponentKey, BTreeSet<NamespaceKey>>,
     /// Number of subscribers of each namespace.
     subscribers: HashMap<NamespaceKey, usize>,
     /// Last state of namespaces with subscribers.
@@ -60,27 +60,32 @@ impl Namespaces {
     pub(crate) fn new(
         operator: &'static str,
         process: &Process,
-        wake: impl Fn(&Dependent) + Send + Sync + 'static,
+        wake: impl Fn(&ComponentKey) + Send + Sync + 'static,
     ) -> Self {
         let state = Arc::<Mutex<NamespaceState>>::default();
         let listening = Arc::clone(&state);
         let listener = move |target: Option<&SecretKey>,
                              watch_spec: &WatchSpec,
                              event: &ObjectEvent,
-                             dependents: &[Dependent]| {
+                             subscribers: &[ComponentKey]| {
             let name = watch_spec.fields.as_deref().and_then(|fields| fields.strip_prefix(NAMED));
             let Some(name) = name else { return };
             let shown = shown(event);
             let is_news = lock(&listening).show((target.cloned(), name.to_owned()), shown);
             if shown == Shown::Over && is_news {
-                dependents.iter().for_each(&wake);
+                subscribers.iter().for_each(&wake);
             }
         };
         Self { watches: Watches::new(operator, process, listener), state, subscribing: Arc::default() }
     }
 
-    /// Subscribes `dependent` to exactly these namespaces.
-    pub(crate) fn subscribe(&self, target: &ComponentTarget, dependent: &Dependent, names: BTreeSet<String>) {
+    /// Subscribes `component_key` to exactly these namespaces.
+    pub(crate) fn subscribe(
+        &self,
+        target: &ComponentTarget,
+        component_key: &ComponentKey,
+        names: BTreeSet<String>,
+    ) {
         let _subscribing = lock(&self.subscribing);
         // A withdrawn target opens no streams, so no subscription is stored: the change of its Secret requeues the
         // component.
@@ -89,13 +94,13 @@ impl Namespaces {
         }
         let names: BTreeSet<String> = names.into_iter().take(MOST).collect();
         let keys = names.iter().map(|name| key(target, name)).collect();
-        if !lock(&self.state).subscribe(dependent, keys) {
+        if !lock(&self.state).subscribe(component_key, keys) {
             return;
         }
         if let Err(limit) =
-            self.watches.subscribe(target, dependent, names.iter().map(|name| watch_spec(name)))
+            self.watches.subscribe(target, component_key, names.iter().map(|name| watch_spec(name)))
         {
-            tracing::info!(component = %dependent.name, "{limit}; it is asked for");
+            tracing::info!(component = %component_key.name, "{limit}; it is asked for");
         }
     }
 
@@ -130,18 +135,18 @@ impl Namespaces {
         lock(&self.state).access_changed(secret);
     }
 
-    /// Removes `dependent`, which is gone.
-    pub(crate) fn forget(&self, dependent: &Dependent) {
+    /// Removes `component_key`, which is gone.
+    pub(crate) fn forget(&self, component_key: &ComponentKey) {
         let _subscribing = lock(&self.subscribing);
-        self.watches.unsubscribe(dependent);
-        lock(&self.state).subscribe(dependent, BTreeSet::new());
+        self.watches.unsubscribe(component_key);
+        lock(&self.state).subscribe(component_key, BTreeSet::new());
     }
 }
 
 impl NamespaceState {
     /// Replaces a subscription; reports whether it changed. Drops the state of namespaces without subscribers.
-    fn subscribe(&mut self, dependent: &Dependent, keys: BTreeSet<NamespaceKey>) -> bool {
-        let before = self.subscriptions.remove(dependent).unwrap_or_default();
+    fn subscribe(&mut self, component_key: &ComponentKey, keys: BTreeSet<NamespaceKey>) -> bool {
+        let before = self.subscriptions.remove(component_key).unwrap_or_default();
         for key in keys.difference(&before) {
             *self.subscribers.entry(key.clone()).or_default() += 1;
         }
@@ -155,7 +160,7 @@ impl NamespaceState {
         }
         let is_other = before != keys;
         if !keys.is_empty() {
-            self.subscriptions.insert(dependent.clone(), keys);
+            self.subscriptions.insert(component_key.clone(), keys);
         }
         is_other
     }
@@ -171,9 +176,10 @@ impl NamespaceState {
         let is_through = |(target, _): &NamespaceKey| target.as_ref().is_some_and(|key| key.name == secret);
         self.read.forget(is_through);
         let concerned = self.subscriptions.iter().filter(|(_, keys)| keys.iter().any(is_through));
-        let concerned: Vec<Dependent> = concerned.map(|(dependent, _)| dependent.clone()).collect();
-        for dependent in &concerned {
-            self.subscribe(dependent, BTreeSet::new());
+        let concerned: Vec<ComponentKey> =
+            concerned.map(|(component_key, _)| component_key.clone()).collect();
+        for component_key in &concerned {
+            self.subscribe(component_key, BTreeSet::new());
         }
     }
 }
@@ -233,8 +239,8 @@ mod tests {
         assert_eq!(shown(&listed(vec![namespace(false)])), Shown::Over);
     }
 
-    fn dependent(name: &str) -> Dependent {
-        Dependent { namespace: "hub".into(), name: name.into(), owner: name.into() }
+    fn component_key(name: &str) -> ComponentKey {
+        ComponentKey { namespace: "hub".into(), name: name.into(), owner: name.into() }
     }
 
     fn key(target: &str, name: &str) -> NamespaceKey {
@@ -253,25 +259,25 @@ mod tests {
     #[test]
     fn state_of_a_namespace_is_dropped_with_its_last_subscriber() {
         let mut state = NamespaceState::default();
-        assert!(state.subscribe(&dependent("a"), keys(&["x", "y"])));
-        assert!(!state.subscribe(&dependent("a"), keys(&["x", "y"])), "the same as before");
-        assert!(state.subscribe(&dependent("b"), keys(&["y"])));
+        assert!(state.subscribe(&component_key("a"), keys(&["x", "y"])));
+        assert!(!state.subscribe(&component_key("a"), keys(&["x", "y"])), "the same as before");
+        assert!(state.subscribe(&component_key("b"), keys(&["y"])));
         for name in ["x", "y"] {
             assert!(state.show(key("t", name), Shown::Ending));
         }
         assert!(!state.show(key("t", "y"), Shown::Ending), "the same as before");
-        assert!(state.subscribe(&dependent("a"), BTreeSet::new()));
+        assert!(state.subscribe(&component_key("a"), BTreeSet::new()));
         assert_eq!(state.shown.keys().collect::<Vec<_>>(), [&key("t", "y")]);
         assert!(!state.show(key("t", "x"), Shown::Over), "an event of an ended stream");
-        state.subscribe(&dependent("b"), BTreeSet::new());
+        state.subscribe(&component_key("b"), BTreeSet::new());
         assert!(is_empty(&state));
     }
 
     #[test]
     fn a_changed_secret_drops_the_state_of_its_targets() {
         let mut state = NamespaceState::default();
-        state.subscribe(&dependent("a"), keys(&["x"]));
-        state.subscribe(&dependent("b"), [key("other", "x")].into());
+        state.subscribe(&component_key("a"), keys(&["x"]));
+        state.subscribe(&component_key("b"), [key("other", "x")].into());
         state.show(key("t", "x"), Shown::Ending);
         state.show(key("other", "x"), Shown::Ending);
         state.access_changed("t");

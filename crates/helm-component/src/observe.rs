@@ -61,8 +61,7 @@ pub(crate) fn inputs(
 /// Assembles the state that is known at this point of a pass.
 pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let recorded = &pass.session.recorded;
-    let snapshot =
-        pass.shared.target_cache.snapshot(&pass.context.target, &pass.dependent, &recorded.inventory);
+    let snapshot = pass.shared.target_cache.snapshot(&pass.context.target, &pass.key, &recorded.inventory);
     let spec = &pass.context.resource.spec;
     let refusal = pass.rules.as_ref().err().or(pass.inputs.as_ref().err()).cloned();
     let watched = pass.done.watching && snapshot.complete;
@@ -127,7 +126,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
 /// Returns why the streams of some kinds deliver nothing, once that lasts.
 fn unseen(pass: &Pass<'_>) -> Option<Failure> {
     let looking = pass.session.looking.filter(|looking| looking.is_long())?;
-    looking.tell(&pass.shared.target_cache.unseen(&pass.context.target, &pass.dependent))
+    looking.tell(&pass.shared.target_cache.unseen(&pass.context.target, &pass.key))
 }
 
 /// Returns the elapsed time and the limit of the current operation: from the apply until objects are ready, or from
@@ -213,7 +212,7 @@ fn made_manager(pass: &Pass<'_>, snapshot: &Snapshot) -> Option<(String, Option<
 /// Returns the objects with the component's owner label, except the default custom resource, which belongs to the
 /// user. Objects that were handed over carry the label too, even if no stream of their kind is open.
 fn owned(pass: &Pass<'_>, snapshot: &Snapshot, default: Option<&Identity>) -> BTreeSet<Identity> {
-    let owner = &*pass.dependent.owner;
+    let owner = &*pass.key.owner;
     let ours = snapshot
         .objects
         .iter()

@@ -12,8 +12,8 @@ use kyma_object_set::{GroupKind, Identity};
 use kyma_sdk::{ObjectEvent, Process, WatchSpec, Watches};
 use kyma_targets::{ComponentTarget, SecretKey};
 
+use crate::component_key::ComponentKey;
 use crate::hooks::{self, HookState};
-use crate::target_cache::Dependent;
 
 /// Maximum wait for the first list of a stream: events of a hook before that list may be missed.
 const OPENING: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ const WORDS: usize = 1024;
 /// Results of the hooks that components wait for, as streams show them. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Outcomes {
-    watches: Watches<Dependent>,
+    watches: Watches<ComponentKey>,
     held: Arc<Mutex<HookSubscriptions>>,
     /// Held while subscriptions change: the stored state and the streams must agree on them.
     subscribing: Arc<Mutex<()>>,
@@ -33,7 +33,7 @@ pub(crate) struct Outcomes {
 
 #[derive(Default)]
 struct HookSubscriptions {
-    subscriptions: HashMap<Dependent, AwaitedHooks>,
+    subscriptions: HashMap<ComponentKey, AwaitedHooks>,
 }
 
 /// Hooks that a component waits for.
@@ -66,20 +66,20 @@ impl Outcomes {
     pub(crate) fn new(
         operator: &'static str,
         process: &Process,
-        wake: impl Fn(&Dependent) + Send + Sync + 'static,
+        wake: impl Fn(&ComponentKey) + Send + Sync + 'static,
     ) -> Self {
         let held = Arc::<Mutex<HookSubscriptions>>::default();
         let listening = Arc::clone(&held);
         let listener = move |target: Option<&SecretKey>,
                              watch_spec: &WatchSpec,
                              event: &ObjectEvent,
-                             dependents: &[Dependent]| {
-            let concerned: Vec<&Dependent> =
-                dependents.iter().filter(|dependent| concerns(event, dependent)).collect();
+                             subscribers: &[ComponentKey]| {
+            let concerned: Vec<&ComponentKey> =
+                subscribers.iter().filter(|component_key| concerns(event, component_key)).collect();
             {
                 let mut held = lock(&listening);
-                for dependent in &concerned {
-                    held.take(dependent, target, watch_spec, event);
+                for component_key in &concerned {
+                    held.take(component_key, target, watch_spec, event);
                 }
             }
             concerned.into_iter().for_each(&wake);
@@ -87,28 +87,28 @@ impl Outcomes {
         Self { watches: Watches::new(operator, process, listener), held, subscribing: Arc::default() }
     }
 
-    /// Subscribes `dependent` to the hooks of a run. Returns how long the first lists of its streams may still take;
+    /// Subscribes `component_key` to the hooks of a run. Returns how long the first lists of its streams may still take;
     /// `None` once they have arrived, have failed or took too long. A list requeues the component.
     pub(crate) fn subscribe(
         &self,
         target: &ComponentTarget,
-        dependent: &Dependent,
+        component_key: &ComponentKey,
         mark: &str,
         watch_specs: &[WatchSpec],
         hooks: BTreeSet<Identity>,
     ) -> Option<Duration> {
-        if watch_specs.is_empty() || !self.open(target, dependent, (mark, watch_specs), hooks) {
+        if watch_specs.is_empty() || !self.open(target, component_key, (mark, watch_specs), hooks) {
             return None;
         }
         let unhealthy = self.watches.unhealthy(target, watch_specs.to_vec());
         let is_awaited = unhealthy.iter().any(|(_, why)| why.is_none());
-        is_awaited.then(|| lock(&self.held).opening(dependent, mark, Instant::now())).flatten()
+        is_awaited.then(|| lock(&self.held).opening(component_key, mark, Instant::now())).flatten()
     }
 
     fn open(
         &self,
         target: &ComponentTarget,
-        dependent: &Dependent,
+        component_key: &ComponentKey,
         (mark, watch_specs): (&str, &[WatchSpec]),
         hooks: BTreeSet<Identity>,
     ) -> bool {
@@ -117,36 +117,36 @@ impl Outcomes {
         if target.is_withdrawn() {
             return false;
         }
-        let streams = lock(&self.held).subscribe(target.key(), dependent, (mark, watch_specs), hooks);
-        let refused = self.watches.subscribe(target, dependent, streams).err();
+        let streams = lock(&self.held).subscribe(target.key(), component_key, (mark, watch_specs), hooks);
+        let refused = self.watches.subscribe(target, component_key, streams).err();
         if let Some(limit) = &refused {
-            tracing::info!(component = %dependent.name, "{limit}; hooks are asked how they end");
+            tracing::info!(component = %component_key.name, "{limit}; hooks are asked how they end");
         }
         refused.is_none()
     }
 
     /// Returns the state of a hook of the run with this mark, as streams showed it.
-    pub(crate) fn told(&self, dependent: &Dependent, mark: &str, hook: &Identity) -> HookState {
+    pub(crate) fn told(&self, component_key: &ComponentKey, mark: &str, hook: &Identity) -> HookState {
         let mut held = lock(&self.held);
-        held.awaited(dependent, mark, hook).map(|awaited| awaited.told.clone()).unwrap_or_default()
+        held.awaited(component_key, mark, hook).map(|awaited| awaited.told.clone()).unwrap_or_default()
     }
 
     /// Returns how long a stream may still take to report a hook whose object is missing.
-    pub(crate) fn left(&self, dependent: &Dependent, mark: &str, hook: &Identity) -> Duration {
+    pub(crate) fn left(&self, component_key: &ComponentKey, mark: &str, hook: &Identity) -> Duration {
         let mut held = lock(&self.held);
-        let awaited = held.awaited(dependent, mark, hook);
+        let awaited = held.awaited(component_key, mark, hook);
         awaited.map(|awaited| awaited.left(Instant::now())).unwrap_or_default()
     }
 
-    /// Limits the subscriptions of `dependent` to these runs, and drops the state of others.
-    pub(crate) fn retain(&self, target: &ComponentTarget, dependent: &Dependent, marks: &[String]) {
+    /// Limits the subscriptions of `component_key` to these runs, and drops the state of others.
+    pub(crate) fn retain(&self, target: &ComponentTarget, component_key: &ComponentKey, marks: &[String]) {
         let _subscribing = lock(&self.subscribing);
-        let left = lock(&self.held).retain(dependent, marks);
+        let left = lock(&self.held).retain(component_key, marks);
         match left {
-            Some(left) if left.is_empty() => self.watches.unsubscribe(dependent),
+            Some(left) if left.is_empty() => self.watches.unsubscribe(component_key),
             Some(left) => {
-                if let Err(limit) = self.watches.subscribe(target, dependent, left) {
-                    tracing::info!(component = %dependent.name, "{limit}; hooks are asked how they end");
+                if let Err(limit) = self.watches.subscribe(target, component_key, left) {
+                    tracing::info!(component = %component_key.name, "{limit}; hooks are asked how they end");
                 }
             }
             None => {}
@@ -159,11 +159,11 @@ impl Outcomes {
         self.watches.access_changed(secret);
     }
 
-    /// Removes `dependent`, which is gone.
-    pub(crate) fn forget(&self, dependent: &Dependent) {
+    /// Removes `component_key`, which is gone.
+    pub(crate) fn forget(&self, component_key: &ComponentKey) {
         let _subscribing = lock(&self.subscribing);
-        self.watches.unsubscribe(dependent);
-        lock(&self.held).subscriptions.remove(dependent);
+        self.watches.unsubscribe(component_key);
+        lock(&self.held).subscriptions.remove(component_key);
     }
 }
 
@@ -172,11 +172,11 @@ impl HookSubscriptions {
     fn subscribe(
         &mut self,
         target: Option<&SecretKey>,
-        dependent: &Dependent,
+        component_key: &ComponentKey,
         (mark, watch_specs): (&str, &[WatchSpec]),
         hooks: BTreeSet<Identity>,
     ) -> Vec<WatchSpec> {
-        let subscription = self.subscriptions.entry(dependent.clone()).or_default();
+        let subscription = self.subscriptions.entry(component_key.clone()).or_default();
         if subscription.target.as_ref() != target {
             *subscription = AwaitedHooks { target: target.cloned(), runs: BTreeMap::new() };
         }
@@ -189,36 +189,36 @@ impl HookSubscriptions {
     }
 
     /// Returns the remaining time for the first lists of a run's streams.
-    fn opening(&mut self, dependent: &Dependent, mark: &str, now: Instant) -> Option<Duration> {
-        let run = self.subscriptions.get_mut(dependent)?.runs.get_mut(mark)?;
+    fn opening(&mut self, component_key: &ComponentKey, mark: &str, now: Instant) -> Option<Duration> {
+        let run = self.subscriptions.get_mut(component_key)?.runs.get_mut(mark)?;
         let since = *run.opening.get_or_insert(now);
         OPENING.checked_sub(now.saturating_duration_since(since)).filter(|left| !left.is_zero())
     }
 
     /// Drops other runs; returns the streams that are still needed, if that changed.
-    fn retain(&mut self, dependent: &Dependent, marks: &[String]) -> Option<Vec<WatchSpec>> {
-        let subscription = self.subscriptions.get_mut(dependent)?;
+    fn retain(&mut self, component_key: &ComponentKey, marks: &[String]) -> Option<Vec<WatchSpec>> {
+        let subscription = self.subscriptions.get_mut(component_key)?;
         let before = subscription.runs.len();
         subscription.runs.retain(|mark, _| marks.contains(mark));
         let (after, left) = (subscription.runs.len(), subscription.watch_specs());
         if after == 0 {
-            self.subscriptions.remove(dependent);
+            self.subscriptions.remove(component_key);
         }
         (after != before).then_some(left)
     }
 
-    fn awaited(&mut self, dependent: &Dependent, mark: &str, hook: &Identity) -> Option<&mut Awaited> {
-        self.subscriptions.get_mut(dependent)?.runs.get_mut(mark)?.hooks.get_mut(hook)
+    fn awaited(&mut self, component_key: &ComponentKey, mark: &str, hook: &Identity) -> Option<&mut Awaited> {
+        self.subscriptions.get_mut(component_key)?.runs.get_mut(mark)?.hooks.get_mut(hook)
     }
 
     fn take(
         &mut self,
-        dependent: &Dependent,
+        component_key: &ComponentKey,
         target: Option<&SecretKey>,
         watch_spec: &WatchSpec,
         event: &ObjectEvent,
     ) {
-        let Some(subscription) = self.subscriptions.get_mut(dependent) else { return };
+        let Some(subscription) = self.subscriptions.get_mut(component_key) else { return };
         if subscription.target.as_ref() != target {
             return;
         }
@@ -293,11 +293,11 @@ impl std::fmt::Debug for Outcomes {
 
 /// Reports whether the event is about a hook of this component, or is a list, after which earlier reads must be
 /// repeated.
-fn concerns(event: &ObjectEvent, dependent: &Dependent) -> bool {
+fn concerns(event: &ObjectEvent, component_key: &ComponentKey) -> bool {
     match event {
         ObjectEvent::Listed { .. } => true,
         ObjectEvent::Applied(object) | ObjectEvent::Deleted(object) => {
-            object.labels().get(labels::HOOK_OF).is_some_and(|owner| **owner == *dependent.owner)
+            object.labels().get(labels::HOOK_OF).is_some_and(|owner| **owner == *component_key.owner)
         }
     }
 }

@@ -4,37 +4,37 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::target_cache::Dependent;
+use crate::component_key::ComponentKey;
 
 /// Waiting components, with the owner hashes for which they wait. Bounded by the number of components.
 #[derive(Debug, Default)]
 pub(crate) struct OwnerWaits {
-    waiting: Mutex<HashMap<Dependent, BTreeSet<String>>>,
+    waiting: Mutex<HashMap<ComponentKey, BTreeSet<String>>>,
 }
 
 impl OwnerWaits {
     /// Replaces the owners for which a component waits.
-    pub(crate) fn set(&self, dependent: &Dependent, owners: BTreeSet<String>) {
+    pub(crate) fn set(&self, component_key: &ComponentKey, owners: BTreeSet<String>) {
         if owners.is_empty() {
-            self.waiting().remove(dependent);
+            self.waiting().remove(component_key);
         } else {
-            self.waiting().insert(dependent.clone(), owners);
+            self.waiting().insert(component_key.clone(), owners);
         }
     }
 
     /// Returns the components that wait for an owner that was deleted from the hub.
-    pub(crate) fn of(&self, gone: &Dependent) -> Vec<Dependent> {
+    pub(crate) fn of(&self, gone: &ComponentKey) -> Vec<ComponentKey> {
         let waiting = self.waiting();
         let of_owner = waiting.iter().filter(|(_, owners)| owners.contains(&*gone.owner));
-        of_owner.map(|(dependent, _)| dependent.clone()).collect()
+        of_owner.map(|(component_key, _)| component_key.clone()).collect()
     }
 
     /// Removes a deleted component.
-    pub(crate) fn forget(&self, dependent: &Dependent) {
-        self.waiting().remove(dependent);
+    pub(crate) fn forget(&self, component_key: &ComponentKey) {
+        self.waiting().remove(component_key);
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<Dependent, BTreeSet<String>>> {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<ComponentKey, BTreeSet<String>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn components_wait_for_the_owner_of_their_objects_alone() {
         let waits = OwnerWaits::default();
-        let of = |name: &str| Dependent::of("hub", name);
+        let of = |name: &str| ComponentKey::of("hub", name);
         let owner = |name: &str| BTreeSet::from([of(name).owner.to_string()]);
         waits.set(&of("a"), owner("holder"));
         waits.set(&of("b"), owner("other"));

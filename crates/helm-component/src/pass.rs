@@ -10,6 +10,7 @@ use kyma_object_set::{Cluster, Entry, Identity, Kinds, Ownership, Protection};
 use kyma_sdk::{Context, Failure};
 
 use crate::claims::Claims;
+use crate::component_key::ComponentKey;
 use crate::content::{Inputs, Sources};
 use crate::expressions::Rules;
 use crate::hand_overs::HandOvers;
@@ -24,7 +25,7 @@ use crate::release::{self, Release};
 use crate::release_names::AlteredNames;
 use crate::release_records::ReleaseRecords;
 use crate::searches::Searches;
-use crate::target_cache::{Dependent, TargetCache};
+use crate::target_cache::TargetCache;
 
 /// State that all reconciles share.
 pub(crate) struct Shared {
@@ -66,7 +67,7 @@ pub(crate) struct Shared {
 pub(crate) struct Pass<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) context: &'a Context<HelmComponent>,
-    pub(crate) dependent: Dependent,
+    pub(crate) key: ComponentKey,
     pub(crate) cluster: Cluster,
     pub(crate) ownership: Ownership,
     /// Kinds that the target serves.
@@ -91,7 +92,7 @@ impl Pass<'_> {
     /// Returns the name and namespace of the release, which do not depend on values.
     pub(crate) fn release(&self) -> Release {
         release::of(
-            &self.dependent.name,
+            &self.key.name,
             &self.context.resource.spec,
             self.context.resource.status.as_ref(),
             &self.context.settings.target_namespace,
@@ -101,9 +102,9 @@ impl Pass<'_> {
     /// Returns the release name for the status, if it was shortened with a hash or keeps its dots.
     pub(crate) fn recorded_release_name(&self) -> Option<String> {
         let release = self.release();
-        let name = release.name_to_record(&self.dependent.name, &self.context.resource.spec)?;
+        let name = release.name_to_record(&self.key.name, &self.context.resource.spec)?;
         let is_earlier_name = self.context.resource.status.as_ref().is_some_and(|status| {
-            release::of(&self.dependent.name, &self.context.resource.spec, None, "").name != name
+            release::of(&self.key.name, &self.context.resource.spec, None, "").name != name
                 && status.release_name.is_none()
         });
         (!is_earlier_name).then(|| name.to_owned())

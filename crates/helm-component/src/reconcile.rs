@@ -35,6 +35,7 @@ use kyma_sdk::{Context, Failure};
 use kyma_targets::Contact;
 
 use crate::claims::Reach;
+use crate::component_key::ComponentKey;
 use crate::deleter::GatedDeleter;
 use crate::expressions::Rules;
 use crate::memory::Session;
@@ -43,7 +44,6 @@ use crate::pass::{Done, Pass, Shared};
 use crate::plan::{self, Content, Order, Rest, Step};
 use crate::release_names;
 use crate::report::{Ended, Finding};
-use crate::target_cache::Dependent;
 use crate::watch_wait::{LOOK, WatchWait};
 
 /// Maximum number of steps of one pass. Each step occurs once or twice for both installation and rollback, so more
@@ -62,9 +62,9 @@ impl<'a> Pass<'a> {
     ) -> Result<Self, Failure> {
         let begun = Instant::now();
         let component = &*context.resource;
-        let dependent = dependent(context);
-        let mut session = shared.memory.recall(&dependent, component);
-        let cluster = shared.target_cache.cluster(&context.target, &dependent);
+        let component_key = component_key(context);
+        let mut session = shared.memory.recall(&component_key, component);
+        let cluster = shared.target_cache.cluster(&context.target, &component_key);
         let cluster = cluster.deleting_by(Arc::new(GatedDeleter(context.delete_gate())));
         let asks = session.recorded.digests.api_versions.is_some()
             && shared.target_cache.has_recent_kind_changes(&context.target);
@@ -73,23 +73,23 @@ impl<'a> Pass<'a> {
         }
         let kinds = cluster.discovery.kinds(&cluster.client).await.map_err(|error| failure(&error))?;
         let additions = shared.hub_secrets.additions(component);
-        let from = values::read(shared, context, &dependent, &additions, &mut session).await?;
+        let from = values::read(shared, context, &component_key, &additions, &mut session).await?;
         let resolved = resolve::read(shared, context, order, &mut session).await;
-        let named = release_names::check(&shared.altered_names, context, &dependent, order).await;
+        let named = release_names::check(&shared.altered_names, context, &component_key, order).await;
         let inputs = named.and(from).and_then(|from| {
             let (resolved, kubernetes) = (resolved?, kinds.kube_version());
-            observe::inputs(context, &dependent.owner, kubernetes, resolved.as_ref(), &from, additions)
+            observe::inputs(context, &component_key.owner, kubernetes, resolved.as_ref(), &from, additions)
         });
         let rules = rules(component, &mut session);
-        let owner = dependent.owner.to_string();
+        let owner = component_key.owner.to_string();
         let ownership = Ownership { manager: context.manager().to_owned(), owner, version: String::new() };
         let done = Done::default();
         let served = Arc::clone(&kinds);
-        let handed = shared.hand_overs.to(&Reach::of(&context.target), &dependent);
+        let handed = shared.hand_overs.to(&Reach::of(&context.target), &component_key);
         let mut pass = Self {
             shared,
             context,
-            dependent,
+            key: component_key,
             cluster,
             ownership,
             kinds,
@@ -184,7 +184,7 @@ impl<'a> Pass<'a> {
                     return Ok((Rest::Failed(failure), seen));
                 };
                 // The cause that blocks the removal takes precedence in the status.
-                tracing::warn!(component = %self.dependent.name, %failure, "drift is not put right");
+                tracing::warn!(component = %self.key.name, %failure, "drift is not put right");
                 return Ok((Rest::Failed(blocked), seen));
             }
         }
@@ -210,7 +210,7 @@ impl<'a> Pass<'a> {
 
     /// Stores the session, since an interrupted pass does not reach its end.
     fn remember(&self) {
-        self.shared.memory.keep(self.dependent.clone(), &self.context.resource, self.session.clone());
+        self.shared.memory.keep(self.key.clone(), &self.context.resource, self.session.clone());
     }
 
     fn end(mut self, rest: Rest, seen: &plan::Observed) -> Ended {
@@ -244,8 +244,8 @@ impl<'a> Pass<'a> {
             // The caches of artifacts and renders still have the content if drift must be corrected.
             self.session.loaded = None;
         }
-        let Self { shared, context, dependent, session, .. } = self;
-        shared.memory.keep(dependent, &context.resource, session);
+        let Self { shared, context, key, session, .. } = self;
+        shared.memory.keep(key, &context.resource, session);
         Ended { rest, finding }
     }
 }
@@ -258,11 +258,11 @@ fn rules(component: &HelmComponent, session: &mut Session) -> Result<Arc<Rules>,
     Ok(Arc::clone(&session.rules))
 }
 
-/// Returns the component as a subscriber of watches.
-pub(crate) fn dependent(context: &Context<HelmComponent>) -> Dependent {
+/// Returns the key of the component of a reconcile.
+pub(crate) fn component_key(context: &Context<HelmComponent>) -> ComponentKey {
     let metadata = &context.resource.metadata;
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
-    Dependent::of(namespace, metadata.name.as_deref().unwrap_or_default())
+    ComponentKey::of(namespace, metadata.name.as_deref().unwrap_or_default())
 }
 
 /// Returns the objects that no module may touch (design rule 9): Kubernetes' own, the operators' CRDs and stamp, the

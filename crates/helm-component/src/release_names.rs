@@ -9,9 +9,9 @@ use kube::{Api, ResourceExt};
 use kyma_api::{HelmComponent, Reason, condition};
 use kyma_sdk::{Context, Failure, Index};
 
+use crate::component_key::ComponentKey;
 use crate::plan::Order;
 use crate::release;
-use crate::target_cache::Dependent;
 
 /// Page size for lists of components.
 const PAGE: u32 = 500;
@@ -24,18 +24,18 @@ const REMEDY: &str = "and this component would get the same name; set spec.relea
 /// number of components.
 #[derive(Debug, Default)]
 pub(crate) struct AlteredNames {
-    components: Mutex<Index<(Arc<str>, String), Dependent>>,
+    components: Mutex<Index<(Arc<str>, String), ComponentKey>>,
 }
 
 impl AlteredNames {
     /// Removes a component that is gone, or whose spec names its release.
-    pub(crate) fn forget(&self, dependent: &Dependent) {
-        self.components().remove(dependent);
+    pub(crate) fn forget(&self, component_key: &ComponentKey) {
+        self.components().remove(component_key);
     }
 
-    fn add(&self, dependent: &Dependent, name: &str) {
-        let key = (Arc::clone(&dependent.namespace), name.to_owned());
-        self.components().set(dependent.clone(), [key]);
+    fn add(&self, component_key: &ComponentKey, name: &str) {
+        let key = (Arc::clone(&component_key.namespace), name.to_owned());
+        self.components().set(component_key.clone(), [key]);
     }
 
     fn contains(&self, namespace: &Arc<str>, name: &str) -> bool {
@@ -43,7 +43,7 @@ impl AlteredNames {
         self.components().dependents(&key).next().is_some()
     }
 
-    fn components(&self) -> MutexGuard<'_, Index<(Arc<str>, String), Dependent>> {
+    fn components(&self) -> MutexGuard<'_, Index<(Arc<str>, String), ComponentKey>> {
         self.components.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -56,34 +56,34 @@ impl AlteredNames {
 pub(crate) async fn check(
     altered: &AlteredNames,
     context: &Context<HelmComponent>,
-    dependent: &Dependent,
+    component_key: &ComponentKey,
     order: Order,
 ) -> Result<(), Failure> {
     let component = &*context.resource;
     let Some(name) = release::default_name(component) else {
-        altered.forget(dependent);
+        altered.forget(component_key);
         return Ok(());
     };
-    if *dependent.name != *name && without_dots(&dependent.name) == name {
-        altered.add(dependent, &name);
+    if *component_key.name != *name && without_dots(&component_key.name) == name {
+        altered.add(component_key, &name);
     } else {
-        altered.forget(dependent);
+        altered.forget(component_key);
     }
     if order == Order::Remove || is_installed(component) {
         return Ok(());
     }
     // Without such a name nothing is listed: a first installation of a fleet would list it for each component.
-    if !altered.contains(&dependent.namespace, &name) && !is_refused(component) {
+    if !altered.contains(&component_key.namespace, &name) && !is_refused(component) {
         return Ok(());
     }
-    let components: Api<HelmComponent> = Api::namespaced(context.hub.clone(), &dependent.namespace);
+    let components: Api<HelmComponent> = Api::namespaced(context.hub.clone(), &component_key.namespace);
     for other in components_of(&components, &name).await? {
         // The role allows lists, but no get.
         let only = ListParams::default().fields(&format!("metadata.name={other}"));
         let found = components.list(&only).await.map_err(unlisted)?;
         let default_namespace = &context.settings.target_namespace;
         if found.items.iter().any(|other| takes_precedence(other, component, default_namespace)) {
-            return Err(shared(&name, &dependent.namespace, &other));
+            return Err(shared(&name, &component_key.namespace, &other));
         }
     }
     Ok(())
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn altered_names_are_known_until_their_component_is_gone() {
-        let (altered, dotted) = (AlteredNames::default(), Dependent::of("hub", "a.b"));
+        let (altered, dotted) = (AlteredNames::default(), ComponentKey::of("hub", "a.b"));
         altered.add(&dotted, "a-b");
         assert!(altered.contains(&dotted.namespace, "a-b") && !altered.contains(&dotted.namespace, "a.b"));
         assert!(!altered.contains(&"other".into(), "a-b"), "of another namespace");

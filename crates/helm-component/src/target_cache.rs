@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
-use kyma_api::names;
 use kyma_health::Health;
 use kyma_object_set::{Cluster, GroupKind, Identity, Inventory, Kinds, Mapping, ObservedObject};
 use kyma_sdk::{Content, Failure, Listener, ObjectEvent, Process, WatchLimit, WatchSpec, Watches};
 use kyma_targets::{ComponentTarget, SecretKey};
 
+use crate::component_key::ComponentKey;
 use crate::expressions::Rules;
 use crate::watch_wait::Unseen;
 use store::Store;
@@ -32,26 +32,6 @@ use target_state::Subscription;
 const MAX_DISCOVERY_LAG: Duration = Duration::from_secs(20);
 /// Minimum pause between two discoveries of a target.
 const MIN_DISCOVERY_PAUSE: Duration = Duration::from_millis(200);
-
-/// A component that watches objects, by namespace, name and owner hash. Cheap to clone: each stream has a list of its
-/// dependents, which is copied when one is added.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Dependent {
-    /// Namespace on the hub.
-    pub namespace: Arc<str>,
-    /// Name on the hub.
-    pub name: Arc<str>,
-    /// Value of the owner label.
-    pub owner: Arc<str>,
-}
-
-impl Dependent {
-    /// Returns the component of this name.
-    pub(crate) fn of(namespace: &str, name: &str) -> Self {
-        let owner = names::owner_hash(namespace, name).into();
-        Self { namespace: namespace.into(), name: name.into(), owner }
-    }
-}
 
 /// Last watched state of one object.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,7 +71,7 @@ pub(crate) struct Judging {
 /// The watches of all components on all targets. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct TargetCache {
-    watches: Watches<Dependent>,
+    watches: Watches<ComponentKey>,
     store: Arc<Store>,
     /// Held while subscriptions change: store and streams must agree on them.
     subscribing: Arc<Mutex<()>>,
@@ -102,61 +82,61 @@ impl TargetCache {
     pub(crate) fn new(
         operator: &'static str,
         process: &Process,
-        wake: impl Fn(&Dependent) + Send + Sync + 'static,
+        wake: impl Fn(&ComponentKey) + Send + Sync + 'static,
     ) -> Self {
         let store = Arc::new(Store::new(operator));
         let listener = CacheListener { store: Arc::clone(&store), wake };
         Self { watches: Watches::new(operator, process, listener), store, subscribing: Arc::default() }
     }
 
-    /// Subscribes `dependent` to exactly these kinds, and to the target's CRDs and APIServices if it waits for kinds.
+    /// Subscribes `component_key` to exactly these kinds, and to the target's CRDs and APIServices if it waits for kinds.
     pub(crate) fn subscribe(
         &self,
         target: &ComponentTarget,
-        dependent: &Dependent,
+        component_key: &ComponentKey,
         kinds: &BTreeSet<GroupKind>,
         judging: &Judging,
         served: &Kinds,
         kinds_may_come: bool,
     ) -> Result<(), WatchLimit> {
         let watch_specs = watch_specs(kinds, judging, served, kinds_may_come);
-        self.subscribe_to(target, dependent, watch_specs, &judging.rules)
+        self.subscribe_to(target, component_key, watch_specs, &judging.rules)
     }
 
     fn subscribe_to(
         &self,
         target: &ComponentTarget,
-        dependent: &Dependent,
+        component_key: &ComponentKey,
         watch_specs: Vec<WatchSpec>,
         rules: &Arc<Rules>,
     ) -> Result<(), WatchLimit> {
         let _subscribing = self.subscribing();
         let subscription = Subscription::new(watch_specs.clone(), Arc::clone(rules));
-        self.store.subscribe(target.key(), dependent, subscription);
-        self.watches.subscribe(target, dependent, watch_specs)
+        self.store.subscribe(target.key(), component_key, subscription);
+        self.watches.subscribe(target, component_key, watch_specs)
     }
 
-    /// Returns the watched state of the objects of `dependent`, and of those in `also`.
+    /// Returns the watched state of the objects of `component_key`, and of those in `also`.
     pub(crate) fn snapshot(
         &self,
         target: &ComponentTarget,
-        dependent: &Dependent,
+        component_key: &ComponentKey,
         also: &Inventory,
     ) -> Snapshot {
-        let subscribed = self.store.subscribed(target.key(), dependent);
+        let subscribed = self.store.subscribed(target.key(), component_key);
         let complete = subscribed.is_empty()
             || self.store.all_listed(target.key(), &subscribed)
                 && self.watches.is_healthy(target, subscribed);
-        let objects = self.store.objects(target.key(), &dependent.owner, also);
-        let unjudged = self.store.unjudged(target.key(), dependent);
+        let objects = self.store.objects(target.key(), &component_key.owner, also);
+        let unjudged = self.store.unjudged(target.key(), component_key);
         let unreported = self.store.unreported(target.key(), &objects);
         Snapshot { objects, unreported, complete, unjudged }
     }
 
-    /// Returns the kinds that `dependent` subscribes to and whose streams are unhealthy, each with the cause if it is
+    /// Returns the kinds that `component_key` subscribes to and whose streams are unhealthy, each with the cause if it is
     /// known.
-    pub(crate) fn unseen(&self, target: &ComponentTarget, dependent: &Dependent) -> Vec<Unseen> {
-        let subscribed = self.store.subscribed(target.key(), dependent);
+    pub(crate) fn unseen(&self, target: &ComponentTarget, component_key: &ComponentKey) -> Vec<Unseen> {
+        let subscribed = self.store.subscribed(target.key(), component_key);
         let unhealthy = self.watches.unhealthy(target, subscribed);
         let kind = |watch_spec: WatchSpec| GroupKind::new(&watch_spec.group, &watch_spec.kind);
         let mut unseen = BTreeMap::<GroupKind, Option<Failure>>::new();
@@ -178,9 +158,9 @@ impl TargetCache {
         self.store.judge(target.key(), rules, identity, object);
     }
 
-    /// Notes that the health of all outdated objects of `dependent` was determined.
-    pub(crate) fn all_judged(&self, target: &ComponentTarget, dependent: &Dependent) {
-        self.store.all_judged(target.key(), dependent);
+    /// Notes that the health of all outdated objects of `component_key` was determined.
+    pub(crate) fn all_judged(&self, target: &ComponentTarget, component_key: &ComponentKey) {
+        self.store.all_judged(target.key(), component_key);
     }
 
     /// Returns the objects of an inventory that have finished ([`kyma_health::is_finished`]). Objects that are gone are
@@ -203,8 +183,8 @@ impl TargetCache {
 
     /// Registers the component on the target and returns the target, with the state that all components there share.
     /// The state is kept until the component is removed with [`forget`](Self::forget).
-    pub(crate) fn cluster(&self, target: &ComponentTarget, dependent: &Dependent) -> Cluster {
-        let (discovery, object_locks) = self.store.register_component(target.key(), dependent);
+    pub(crate) fn cluster(&self, target: &ComponentTarget, component_key: &ComponentKey) -> Cluster {
+        let (discovery, object_locks) = self.store.register_component(target.key(), component_key);
         Cluster { client: target.client(), discovery, object_locks, dry_run: None, deleter: None }
     }
 
@@ -225,11 +205,11 @@ impl TargetCache {
         self.store.access_changed(secret);
     }
 
-    /// Removes `dependent`, which is gone.
-    pub(crate) fn forget(&self, dependent: &Dependent) {
+    /// Removes `component_key`, which is gone.
+    pub(crate) fn forget(&self, component_key: &ComponentKey) {
         let _subscribing = self.subscribing();
-        self.watches.unsubscribe(dependent);
-        self.store.forget(dependent);
+        self.watches.unsubscribe(component_key);
+        self.store.forget(component_key);
     }
 
     fn subscribing(&self) -> MutexGuard<'_, ()> {
@@ -243,7 +223,7 @@ struct CacheListener<W> {
     wake: W,
 }
 
-impl<W: Fn(&Dependent) + Send + Sync + 'static> Listener<Dependent> for CacheListener<W> {
+impl<W: Fn(&ComponentKey) + Send + Sync + 'static> Listener<ComponentKey> for CacheListener<W> {
     fn is_expensive(&self, target: Option<&SecretKey>, watch_spec: &WatchSpec) -> bool {
         self.store.has_rules(target, watch_spec)
     }
@@ -253,15 +233,15 @@ impl<W: Fn(&Dependent) + Send + Sync + 'static> Listener<Dependent> for CacheLis
         target: Option<&SecretKey>,
         watch_spec: &WatchSpec,
         event: &ObjectEvent,
-        dependents: &[Dependent],
+        subscribers: &[ComponentKey],
     ) {
         let affected = self.store.take(target, watch_spec, event);
-        dependents.iter().filter(|dependent| affected.concerns(dependent)).for_each(&self.wake);
+        subscribers.iter().filter(|component_key| affected.concerns(component_key)).for_each(&self.wake);
     }
 
     /// Requeues all subscribers: without the watch, changes of health would go unnoticed.
-    fn on_refused(&self, _target: Option<&SecretKey>, _watch_spec: &WatchSpec, dependents: &[Dependent]) {
-        dependents.iter().for_each(&self.wake);
+    fn on_refused(&self, _target: Option<&SecretKey>, _watch_spec: &WatchSpec, subscribers: &[ComponentKey]) {
+        subscribers.iter().for_each(&self.wake);
     }
 }
 

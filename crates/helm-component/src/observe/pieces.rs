@@ -37,7 +37,7 @@ pub(super) fn pieces(pass: &Pass<'_>, look: &ObservedTarget<'_>, content: Conten
         let health = seen.and_then(|seen| yardstick.standing(seen).status);
         let health = health.or(is_done.then_some(HealthStatus::Current));
         let drift =
-            drift.map(|entry| drift::compare(entry, seen.map(|seen| &seen.observed), &pass.dependent.owner));
+            drift.map(|entry| drift::compare(entry, seen.map(|seen| &seen.observed), &pass.key.owner));
         // A rollback leaves existing CRDs as the newer release applied them, so that they lose no versions.
         let stays = is_back && identity.is_crd() && entry.is_some();
         Piece {

@@ -63,7 +63,7 @@ fn is_older(version: &str, than: &str) -> bool {
 /// Returns the versions that the component's objects carry. Excludes CRDs, which another owner may have written, and
 /// objects that were handed over, which carry the version of another module.
 fn versions<'a>(pass: &'a Pass<'_>, snapshot: &'a Snapshot) -> impl Iterator<Item = (&'a Identity, &'a str)> {
-    let owner = &*pass.dependent.owner;
+    let owner = &*pass.key.owner;
     let ours = snapshot.objects.iter().filter(move |(identity, seen)| {
         seen.observed.owner.as_deref() == Some(owner) && !seen.observed.deleting && !identity.is_crd()
     });

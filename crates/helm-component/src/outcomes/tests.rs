@@ -12,8 +12,8 @@ fn jobs() -> WatchSpec {
     WatchSpec { content: Content::Whole, ..WatchSpec::in_kind(&kind).marked(labels::HOOK_OF) }
 }
 
-fn dependent() -> Dependent {
-    Dependent { namespace: "hub".into(), name: "c".into(), owner: "owner".into() }
+fn component_key() -> ComponentKey {
+    ComponentKey { namespace: "hub".into(), name: "c".into(), owner: "owner".into() }
 }
 
 fn hook(name: &str) -> Identity {
@@ -52,16 +52,16 @@ fn listed(objects: Vec<DynamicObject>) -> ObjectEvent {
 /// Returns the state for a component that waits for the Jobs `a` and `b` of a run.
 fn waiting() -> HookSubscriptions {
     let mut held = HookSubscriptions::default();
-    held.subscribe(None, &dependent(), (RUN, &[jobs()]), [hook("a"), hook("b")].into());
+    held.subscribe(None, &component_key(), (RUN, &[jobs()]), [hook("a"), hook("b")].into());
     held
 }
 
 fn saw(held: &mut HookSubscriptions, event: &ObjectEvent) {
-    held.take(&dependent(), None, &jobs(), event);
+    held.take(&component_key(), None, &jobs(), event);
 }
 
 fn told(held: &mut HookSubscriptions, name: &str) -> HookState {
-    held.awaited(&dependent(), RUN, &hook(name)).map(|awaited| awaited.told.clone()).unwrap_or_default()
+    held.awaited(&component_key(), RUN, &hook(name)).map(|awaited| awaited.told.clone()).unwrap_or_default()
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn what_other_runs_and_other_targets_show_does_not_count() {
     saw(&mut held, &applied(job("earlier", "a", Some("Complete"))));
     assert_eq!(told(&mut held, "a"), HookState::Nothing);
     let target = SecretKey { namespace: "hub".to_owned(), name: "s".to_owned(), key: "config".to_owned() };
-    held.take(&dependent(), Some(&target), &jobs(), &applied(job(RUN, "a", Some("Complete"))));
+    held.take(&component_key(), Some(&target), &jobs(), &applied(job(RUN, "a", Some("Complete"))));
     assert_eq!(told(&mut held, "a"), HookState::Nothing);
 }
 
@@ -118,17 +118,17 @@ fn what_other_runs_and_other_targets_show_does_not_count() {
 fn ended_runs_are_dropped_and_runs_subscribed_again_keep_results() {
     let mut held = waiting();
     saw(&mut held, &applied(job(RUN, "a", Some("Complete"))));
-    let again = held.subscribe(None, &dependent(), (RUN, &[jobs()]), [hook("a"), hook("b")].into());
+    let again = held.subscribe(None, &component_key(), (RUN, &[jobs()]), [hook("a"), hook("b")].into());
     assert_eq!(again, [jobs()]);
-    held.subscribe(None, &dependent(), ("test", &[jobs()]), [hook("t")].into());
+    held.subscribe(None, &component_key(), ("test", &[jobs()]), [hook("t")].into());
     assert_eq!(told(&mut held, "a"), HookState::Ended(Ok(())));
     let both = [RUN.to_owned(), "test".to_owned()];
-    assert_eq!(held.retain(&dependent(), &both), None, "nothing changed");
-    assert_eq!(held.retain(&dependent(), &both[1..]), Some(vec![jobs()]));
+    assert_eq!(held.retain(&component_key(), &both), None, "nothing changed");
+    assert_eq!(held.retain(&component_key(), &both[1..]), Some(vec![jobs()]));
     assert_eq!(told(&mut held, "a"), HookState::Nothing);
-    assert_eq!(held.retain(&dependent(), &[]), Some(vec![]));
+    assert_eq!(held.retain(&component_key(), &[]), Some(vec![]));
     assert!(held.subscriptions.is_empty());
-    assert_eq!(held.retain(&dependent(), &[]), None);
+    assert_eq!(held.retain(&component_key(), &[]), None);
 }
 
 #[test]
@@ -141,16 +141,16 @@ fn news_of_what_is_missing_is_waited_for_a_moment() {
 
 #[test]
 fn who_hears_of_a_hook_is_who_made_it() {
-    let other = Dependent { owner: "other".into(), ..dependent() };
+    let other = ComponentKey { owner: "other".into(), ..component_key() };
     let event = applied(job(RUN, "a", None));
-    assert!(concerns(&event, &dependent()) && !concerns(&event, &other));
+    assert!(concerns(&event, &component_key()) && !concerns(&event, &other));
     assert!(concerns(&listed(vec![]), &other));
 }
 
 #[test]
 fn the_first_lists_are_awaited_for_so_long_and_not_again() {
     let (mut held, start) = (waiting(), Instant::now());
-    let mut left = |run: &str, now: Instant| held.opening(&dependent(), run, now);
+    let mut left = |run: &str, now: Instant| held.opening(&component_key(), run, now);
     assert_eq!(left(RUN, start), Some(OPENING));
     assert_eq!(left(RUN, start + OPENING / 5), Some(OPENING * 4 / 5));
     assert_eq!(left(RUN, start + OPENING), None);

@@ -273,10 +273,10 @@ impl Pass<'_> {
             Refusal::OwnedByOther { owner, .. } => Some(owner.clone()),
             _ => None,
         });
-        self.shared.owner_waits.set(&self.dependent, owners.collect());
+        self.shared.owner_waits.set(&self.key, owners.collect());
         let refused = applied.errors().filter(|(_, refusal)| matches!(refusal, Refusal::OwnedByOther { .. }));
         let objects = refused.map(|(identity, _)| identity.clone()).collect();
-        self.shared.claims.add(Reach::of(&self.context.target), &self.dependent, objects);
+        self.shared.claims.add(Reach::of(&self.context.target), &self.key, objects);
     }
 
     /// Drops claims on objects that this component owns now or no longer wants. Without loaded content, the desired
@@ -284,11 +284,11 @@ impl Pass<'_> {
     pub(super) fn keep_claims(&self, seen: &plan::Observed) {
         let claims = &self.shared.claims;
         if self.order == Order::Remove || !self.takes_what_is_nobodys() {
-            claims.forget(&self.dependent);
+            claims.forget(&self.key);
         } else if seen.content != Content::Stale {
             let wanted: BTreeSet<&Identity> = seen.pieces.iter().map(|piece| &piece.identity).collect();
             let lacks = |identity: &Identity| wanted.contains(identity) && !seen.inventory.contains(identity);
-            claims.retain(&Reach::of(&self.context.target), &self.dependent, lacks);
+            claims.retain(&Reach::of(&self.context.target), &self.key, lacks);
         }
     }
 
@@ -310,7 +310,7 @@ impl Pass<'_> {
     pub(super) fn settle<'a>(&mut self, objects: impl IntoIterator<Item = &'a Identity>) {
         for identity in objects {
             if let Some(entry) = self.handed.remove(identity) {
-                self.shared.hand_overs.settle(&self.dependent, identity, &entry);
+                self.shared.hand_overs.settle(&self.key, identity, &entry);
             }
         }
     }

@@ -275,7 +275,7 @@ impl Pass<'_> {
         }
         let live = self.components(|_| true).await?;
         if adopts && !self.context.is_dry_run() {
-            has_component(&live, &self.dependent.owner)?;
+            has_component(&live, &self.key.owner)?;
         }
         let mut applied = if adopts {
             self.send(set, &applied.inventory, observed, &|owner| live.contains_key(owner)).await?
@@ -292,7 +292,7 @@ impl Pass<'_> {
         holds: impl Fn(&PartialObjectMeta<HelmComponent>) -> bool,
     ) -> Result<BTreeMap<String, String>, Failure> {
         let components: Api<PartialObjectMeta<HelmComponent>> =
-            Api::namespaced(self.context.hub.clone(), &self.dependent.namespace);
+            Api::namespaced(self.context.hub.clone(), &self.key.namespace);
         names_by_owner(&components, holds).await
     }
 
@@ -300,7 +300,7 @@ impl Pass<'_> {
     pub(super) fn observed(&self, seen: &plan::Observed) -> BTreeMap<Identity, ObservedObject> {
         let snapshot = self.shared.target_cache.snapshot(
             &self.context.target,
-            &self.dependent,
+            &self.key,
             &self.session.recorded.inventory,
         );
         if !seen.watched {

@@ -125,7 +125,7 @@ impl Pass<'_> {
     /// Requeues the component when a namespace that it waits for is gone.
     pub(super) fn await_endings(&self) {
         let names = self.session.ending.keys().cloned().collect();
-        self.shared.namespaces.subscribe(&self.context.target, &self.dependent, names);
+        self.shared.namespaces.subscribe(&self.context.target, &self.key, names);
     }
 
     fn verdict(&self, name: &str) -> Option<Verdict> {

@@ -58,7 +58,7 @@ impl Pass<'_> {
                 message: None,
             });
         }
-        tracing::info!(component = %self.dependent.name, release = %release.name, revision = former.revision,
+        tracing::info!(component = %self.key.name, release = %release.name, revision = former.revision,
             "a Helm release is taken over");
         let kept = self.keep_adoption(adopted).await;
         if kept.is_err() {

@@ -55,7 +55,7 @@ impl Pass<'_> {
         let this = &*self;
         let reads = stream::iter(snapshot.unjudged).map(|identity| this.read_and_judge(identity));
         match reads.buffer_unordered(PARALLEL).try_collect::<()>().await {
-            Ok(()) => self.shared.target_cache.all_judged(&self.context.target, &self.dependent),
+            Ok(()) => self.shared.target_cache.all_judged(&self.context.target, &self.key),
             Err(failure) => self.done.load = Some(failure),
         }
     }
@@ -180,7 +180,7 @@ impl Pass<'_> {
 
     pub(super) fn snapshot(&self) -> crate::target_cache::Snapshot {
         let inventory = &self.session.recorded.inventory;
-        self.shared.target_cache.snapshot(&self.context.target, &self.dependent, inventory)
+        self.shared.target_cache.snapshot(&self.context.target, &self.key, inventory)
     }
 }
 

@@ -104,10 +104,10 @@ impl Pass<'_> {
     /// If the hub does not list its components, or the list is incomplete.
     pub(super) async fn other_owner(&self, hook: &Hook, live: &Live) -> Result<Option<String>, Failure> {
         let has_ended = hook.has_an_end() && end(&live.body, false).is_some();
-        let mark = foreign_mark(&live.metadata, &self.dependent.owner);
+        let mark = foreign_mark(&live.metadata, &self.key.owner);
         let mark = mark.filter(|mark| !(has_ended && matches!(mark, ForeignMark::Hook(_))));
         let Some(mark) = mark else { return Ok(None) };
-        owner_of(mark, &self.components(|_| true).await?, &self.dependent.owner)
+        owner_of(mark, &self.components(|_| true).await?, &self.key.owner)
     }
 
     /// Deletes the object of a hook through the delete gate.

@@ -146,11 +146,11 @@ impl Pass<'_> {
         for _ in 0..TRIES {
             let live = self.live_hook(hook, &mapping).await?;
             // Read after the object, so that the streams' earlier reports are included.
-            let told = outcomes.told(&self.dependent, &mark, &identity);
+            let told = outcomes.told(&self.key, &mark, &identity);
             let is_lost = live.is_none() && (started || told == HookState::Running);
             let left = match &live {
                 Some(live) => Some(self.time_left(live)),
-                None => is_lost.then(|| outcomes.left(&self.dependent, &mark, &identity)),
+                None => is_lost.then(|| outcomes.left(&self.key, &mark, &identity)),
             };
             let overdue = left == Some(Duration::ZERO);
             let is_gone = live.is_none() && (overdue || told == HookState::Gone);
@@ -277,7 +277,7 @@ impl Pass<'_> {
         let watch_specs: Vec<WatchSpec> = self.watch_specs(&ending).into_iter().map(whole).collect();
         let awaited: BTreeSet<Identity> = ending.iter().map(|hook| hook.identity()).collect();
         let outcomes = &self.shared.outcomes;
-        outcomes.subscribe(&self.context.target, &self.dependent, mark, &watch_specs, awaited)
+        outcomes.subscribe(&self.context.target, &self.key, mark, &watch_specs, awaited)
     }
 
     /// Returns the streams of hook objects of these kinds.
@@ -293,7 +293,7 @@ impl Pass<'_> {
         let records = recorded.hooks.iter().chain(&recorded.tests);
         let under_way = records.filter(|record| hooks::is_under_way(Some(*record)));
         let marks: Vec<String> = under_way.map(|record| self.mark(record)).collect();
-        self.shared.outcomes.retain(&self.context.target, &self.dependent, &marks);
+        self.shared.outcomes.retain(&self.context.target, &self.key, &marks);
     }
 
     /// Returns the mark of a run's objects.
@@ -324,7 +324,7 @@ impl Pass<'_> {
         let found = api.get_opt(&identity.name).await;
         let found = found.map_err(|error| failure(&CallError::new(Action::Get, Some(&identity), error)))?;
         let entry = self.session.recorded.inventory.get(&identity);
-        Ok(found.map(|found| live(found, &self.dependent.owner, entry)))
+        Ok(found.map(|found| live(found, &self.key.owner, entry)))
     }
 }
 

@@ -133,7 +133,7 @@ impl Pass<'_> {
         if component.spec.source.verify.is_some() {
             standing = standing.with_signatures(&self.session.renders_made);
         }
-        let frozen = Frozen::of(self.context, &self.dependent.owner, standing, may_be)
+        let frozen = Frozen::of(self.context, &self.key.owner, standing, may_be)
             .with_tests(observe::hooks::test_request(self).is_some());
         let mut loaded = sources.load(component, inputs, &self.kinds, installed, way, &frozen).await?;
         if let Some(failed) = self.session.recorded.failed_revision.as_ref().filter(|failed| failed.retrying)
@@ -157,14 +157,14 @@ impl Pass<'_> {
     }
 
     async fn hub_secret(&self, name: &str) -> Result<Option<Secret>, Failure> {
-        referenced::object(&self.context.hub, &self.dependent.namespace, name).await
+        referenced::object(&self.context.hub, &self.key.namespace, name).await
     }
 
     /// Requeues the component when objects of the hub change that its content uses.
     fn await_hub_objects(&self) {
         let spec = &self.context.resource.spec;
         let additions = self.inputs.as_ref().ok().map(|inputs| &inputs.additions);
-        values::awaits(self.shared, &self.dependent, spec, additions, &self.session.injected);
+        values::awaits(self.shared, &self.key, spec, additions, &self.session.injected);
     }
 
     /// Signers that the content requires.
@@ -191,7 +191,7 @@ impl Pass<'_> {
         let rules = self.rules.clone().unwrap_or_default();
         let judging = Judging { manager, rules };
         let (target_cache, target) = (&self.shared.target_cache, &self.context.target);
-        match target_cache.subscribe(target, &self.dependent, &kinds, &judging, &self.kinds, kinds_may_come) {
+        match target_cache.subscribe(target, &self.key, &kinds, &judging, &self.kinds, kinds_may_come) {
             Ok(()) => self.done.watching = true,
             Err(limit) => {
                 self.done.load = Some(Failure::new(Reason::TargetThrottled, limit.to_string()));

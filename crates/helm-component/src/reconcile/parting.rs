@@ -119,12 +119,12 @@ impl Pass<'_> {
         let packed = packed.and_then(|packed| packed.map_err(|error| error.to_string()));
         if let Err(error) = &packed {
             // Without the Secret, the hooks are rendered again while the spec requests this release.
-            tracing::warn!(component = %self.dependent.name, %error, "hooks of the removal are not kept");
+            tracing::warn!(component = %self.key.name, %error, "hooks of the removal are not kept");
         }
         packed.ok()
     }
 
     fn parting_secret(&self) -> StateSecret {
-        StateSecret::of(self.context, parting::secret_name(&self.dependent.owner), parting::TYPE)
+        StateSecret::of(self.context, parting::secret_name(&self.key.owner), parting::TYPE)
     }
 }

@@ -12,13 +12,13 @@ use kyma_sdk::Failure;
 
 use super::{Pass, failure};
 use crate::claims::Reach;
+use crate::component_key::ComponentKey;
 use crate::confirmed::{ALLOW_SHRINK, is_confirmed};
 use crate::content::Loaded;
 use crate::hooks::Hook;
 use crate::memory::LEFT;
 use crate::observe::rollback;
 use crate::plan::{Content, Observed};
-use crate::target_cache::Dependent;
 
 impl Pass<'_> {
     /// Deletes objects that are no longer desired.
@@ -59,13 +59,13 @@ impl Pass<'_> {
     }
 
     /// Returns the components that claim objects which this one may drop.
-    pub(super) fn heirs(&self) -> BTreeMap<Identity, Dependent> {
-        self.shared.claims.by_others(&Reach::of(&self.context.target), &self.dependent)
+    pub(super) fn heirs(&self) -> BTreeMap<Identity, ComponentKey> {
+        self.shared.claims.by_others(&Reach::of(&self.context.target), &self.key)
     }
 
     /// Notifies the new owners of objects that were handed over: their content may have changed meanwhile.
-    fn hand_over(&self, heirs: &BTreeMap<Identity, Dependent>, inventory: &Inventory, removal: &Removal) {
-        let mut handed = HashMap::<&Dependent, BTreeMap<Identity, Entry>>::new();
+    fn hand_over(&self, heirs: &BTreeMap<Identity, ComponentKey>, inventory: &Inventory, removal: &Removal) {
+        let mut handed = HashMap::<&ComponentKey, BTreeMap<Identity, Entry>>::new();
         for identity in &removal.handed_over {
             if let (Some(heir), Some(entry)) = (heirs.get(identity), inventory.get(identity)) {
                 handed.entry(heir).or_default().insert(identity.clone(), entry.clone());
@@ -160,7 +160,7 @@ impl Pass<'_> {
     pub(super) fn prune_plan(
         &self,
         inventory: &Inventory,
-        heirs: &BTreeMap<Identity, Dependent>,
+        heirs: &BTreeMap<Identity, ComponentKey>,
         seen: &Observed,
     ) -> Result<PrunePlan, PruneBlocked> {
         let loaded = self.session.loaded.as_ref();
@@ -194,7 +194,7 @@ impl Pass<'_> {
     pub(super) fn adopt_strays(&mut self, surplus: &[Identity]) {
         let snapshot = self.shared.target_cache.snapshot(
             &self.context.target,
-            &self.dependent,
+            &self.key,
             &self.session.recorded.inventory,
         );
         for identity in surplus {

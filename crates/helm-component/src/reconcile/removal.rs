@@ -33,7 +33,7 @@ impl Pass<'_> {
                 }
                 let form = std::mem::take(&mut self.session.recorded.form);
                 if let Form::Unread(error) = &form {
-                    tracing::warn!(component = %self.dependent.name, %error, objects = found.len(),
+                    tracing::warn!(component = %self.key.name, %error, objects = found.len(),
                         "what is the component's was found by its marks");
                 }
                 self.session.swept |= self.order == Order::Remove;

@@ -76,7 +76,7 @@ impl Pass<'_> {
     pub(super) async fn roll_back(&mut self, failure: Failure) {
         match self.begin_rollback(&failure).await {
             Ok(()) => {
-                tracing::warn!(component = %self.dependent.name, %failure, "going back to the release before");
+                tracing::warn!(component = %self.key.name, %failure, "going back to the release before");
             }
             Err(error) => self.done.load = Some(error),
         }
@@ -168,7 +168,7 @@ impl Pass<'_> {
         &self,
         target: &RollbackTarget,
     ) -> Result<Result<Loaded, KeptReleaseError>, Failure> {
-        let secret = kept::secret_name(&self.dependent.owner);
+        let secret = kept::secret_name(&self.key.owner);
         let Some(data) = self.kept_secret().read().await? else {
             return Ok(Err(KeptReleaseError::Gone { secret }));
         };
@@ -203,7 +203,7 @@ impl Pass<'_> {
     }
 
     fn kept_secret(&self) -> StateSecret {
-        StateSecret::of(self.context, kept::secret_name(&self.dependent.owner), kept::TYPE)
+        StateSecret::of(self.context, kept::secret_name(&self.key.owner), kept::TYPE)
     }
 }
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use kyma_api::{HelmComponent, HelmComponentSpec, ValuesFromKind};
 use kyma_sdk::{Context, Failure};
 
+use crate::component_key::ComponentKey;
 use crate::hub_secrets::Additions;
 use crate::memory::Session;
 use crate::pass::Shared;
 use crate::referenced::Referenced;
-use crate::target_cache::Dependent;
 use crate::values::from::FromLayer;
 
 /// Returns the layer of `valuesFrom`, or the problem with an object that it names.
@@ -20,13 +20,13 @@ use crate::values::from::FromLayer;
 pub(super) async fn read(
     shared: &Shared,
     context: &Context<HelmComponent>,
-    dependent: &Dependent,
+    component_key: &ComponentKey,
     additions: &Additions,
     session: &mut Session,
 ) -> Result<Result<Arc<FromLayer>, Failure>, Failure> {
     let entries = context.resource.spec.values_from.as_deref().unwrap_or_default();
     // Registered before the read, so that a change during the read requeues the component.
-    awaits(shared, dependent, &context.resource.spec, Some(additions), &session.injected);
+    awaits(shared, component_key, &context.resource.spec, Some(additions), &session.injected);
     if entries.is_empty() {
         session.referenced = None;
         return Ok(Ok(Arc::default()));
@@ -52,7 +52,7 @@ pub(super) async fn read(
 /// receive or may receive, Secrets with keys of signers, and the pull secret.
 pub(super) fn awaits(
     shared: &Shared,
-    dependent: &Dependent,
+    component_key: &ComponentKey,
     spec: &HelmComponentSpec,
     additions: Option<&Additions>,
     injected: &BTreeSet<String>,
@@ -67,6 +67,6 @@ pub(super) fn awaits(
     let wanted = injected.iter().filter(|_| injectable.is_some());
     let keys = additions.into_iter().flat_map(|additions| additions.verified_by.keys());
     let secrets = injectable.into_iter().flat_map(BTreeMap::keys).chain(wanted).chain(keys).cloned();
-    shared.hub_secrets.awaits(dependent, secrets.chain(of(ValuesFromKind::Secret)).chain(pull_secret));
-    shared.hub_config_maps.awaits(dependent, of(ValuesFromKind::ConfigMap));
+    shared.hub_secrets.awaits(component_key, secrets.chain(of(ValuesFromKind::Secret)).chain(pull_secret));
+    shared.hub_config_maps.awaits(component_key, of(ValuesFromKind::ConfigMap));
 }

@@ -12,62 +12,62 @@ use kyma_health::HealthStatus;
 use kyma_object_set::{GroupKind, Identity, Inventory};
 use kyma_sdk::{Content, WatchSpec};
 
-use super::Dependent;
 use super::target_state::{Subscription, TargetState};
 use super::verdict::Verdict;
+use crate::component_key::ComponentKey;
 use crate::expressions::Rules;
 
 impl TargetState {
     /// Replaces the subscription and health rules of a component.
-    pub(super) fn subscribe(&mut self, dependent: &Dependent, mut subscription: Subscription) {
-        let before = self.subscriptions.remove(dependent).unwrap_or_default();
+    pub(super) fn subscribe(&mut self, component_key: &ComponentKey, mut subscription: Subscription) {
+        let before = self.subscriptions.remove(component_key).unwrap_or_default();
         subscription.stale = before.stale;
         let whole = |watch_spec: &&WatchSpec| watch_spec.content == Content::Whole;
         let whole: BTreeSet<GroupKind> = subscription.watch_specs.iter().filter(whole).map(kind_of).collect();
         if !Arc::ptr_eq(&before.rules, &subscription.rules) {
             let differing = before.rules.differing(&subscription.rules);
-            let stale = differing.into_iter().filter(|kind| self.forget_verdicts(kind, dependent));
+            let stale = differing.into_iter().filter(|kind| self.forget_verdicts(kind, component_key));
             subscription.stale.extend(stale);
-            self.judge_by(dependent, &subscription.rules);
+            self.judge_by(component_key, &subscription.rules);
         }
         subscription.stale.retain(|kind| whole.contains(kind));
         self.count(&before.watch_specs, &subscription.watch_specs);
-        self.subscriptions.insert(dependent.clone(), subscription);
+        self.subscriptions.insert(component_key.clone(), subscription);
     }
 
     /// Removes the subscription of a component.
-    pub(super) fn unsubscribe(&mut self, dependent: &Dependent) {
-        self.judge_by(dependent, &Arc::default());
-        if let Some(subscription) = self.subscriptions.remove(dependent) {
+    pub(super) fn unsubscribe(&mut self, component_key: &ComponentKey) {
+        self.judge_by(component_key, &Arc::default());
+        if let Some(subscription) = self.subscriptions.remove(component_key) {
             self.count(&subscription.watch_specs, &[]);
         }
     }
 
     /// Drops the verdicts on a component's objects of a kind. Reports whether there are such objects.
-    fn forget_verdicts(&mut self, kind: &GroupKind, dependent: &Dependent) -> bool {
+    fn forget_verdicts(&mut self, kind: &GroupKind, component_key: &ComponentKey) -> bool {
         let Some(objects) = self.objects.get_mut(kind) else { return false };
         let own: Vec<Identity> =
-            objects.index.of(&dependent.owner).map(|(identity, _)| identity.clone()).collect();
+            objects.index.of(&component_key.owner).map(|(identity, _)| identity.clone()).collect();
         for identity in &own {
             objects.index.judge(identity, None, None);
         }
         !own.is_empty()
     }
 
-    fn judge_by(&mut self, dependent: &Dependent, rules: &Arc<Rules>) {
+    fn judge_by(&mut self, component_key: &ComponentKey, rules: &Arc<Rules>) {
         if !rules.are_none() {
-            Arc::make_mut(&mut self.rules).insert(Arc::clone(&dependent.owner), Arc::clone(rules));
-        } else if self.rules.contains_key(&dependent.owner) {
-            Arc::make_mut(&mut self.rules).remove(&dependent.owner);
+            Arc::make_mut(&mut self.rules).insert(Arc::clone(&component_key.owner), Arc::clone(rules));
+        } else if self.rules.contains_key(&component_key.owner) {
+            Arc::make_mut(&mut self.rules).remove(&component_key.owner);
         }
     }
 
-    /// Returns the objects of `dependent` that were seen before it had its rules.
-    pub(super) fn unjudged(&self, dependent: &Dependent) -> BTreeSet<Identity> {
-        let subscription = self.subscriptions.get(dependent);
+    /// Returns the objects of `component_key` that were seen before it had its rules.
+    pub(super) fn unjudged(&self, component_key: &ComponentKey) -> BTreeSet<Identity> {
+        let subscription = self.subscriptions.get(component_key);
         let stale = subscription.into_iter().flat_map(|subscription| &subscription.stale);
         let objects = stale.filter_map(|kind| self.objects.get(kind));
-        let own = objects.flat_map(|objects| objects.index.of(&dependent.owner));
+        let own = objects.flat_map(|objects| objects.index.of(&component_key.owner));
         own.filter(|(_, seen)| seen.health.is_none()).map(|(identity, _)| identity.clone()).collect()
     }
 
@@ -96,9 +96,9 @@ impl TargetState {
         }
     }
 
-    /// Notes that the health of all outdated objects of `dependent` was determined.
-    pub(super) fn all_judged(&mut self, dependent: &Dependent) {
-        if let Some(subscription) = self.subscriptions.get_mut(dependent) {
+    /// Notes that the health of all outdated objects of `component_key` was determined.
+    pub(super) fn all_judged(&mut self, component_key: &ComponentKey) {
+        if let Some(subscription) = self.subscriptions.get_mut(component_key) {
             subscription.stale.clear();
         }
     }

@@ -10,9 +10,10 @@ use kyma_health::HealthStatus;
 use kyma_object_set::{GroupKind, Identity, ObservedObject, drift};
 use kyma_sdk::{Content, ObjectEvent, WatchSpec};
 
+use super::WatchedObject;
 use super::index::Index;
 use super::verdict::Verdict;
-use super::{Dependent, WatchedObject};
+use crate::component_key::ComponentKey;
 
 /// Maximum time that a list takes to arrive. During that time, a list of a lower resourceVersion than the answer to
 /// an apply counts as older than that apply; later, it is of a target that was restored.
@@ -22,14 +23,14 @@ const MAX_LIST_DURATION: Duration = Duration::from_secs(10);
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct AffectedComponents {
     pub(super) all: bool,
-    /// One or two, compared with each dependent of a stream: comparing is less work than hashing.
+    /// One or two, compared with each subscriber of a stream: comparing is less work than hashing.
     pub(super) owners: BTreeSet<String>,
-    pub(super) dependents: HashSet<Dependent>,
+    pub(super) components: HashSet<ComponentKey>,
 }
 
 impl AffectedComponents {
-    pub(super) fn concerns(&self, dependent: &Dependent) -> bool {
-        self.all || self.owners.contains(&*dependent.owner) || self.dependents.contains(dependent)
+    pub(super) fn concerns(&self, component_key: &ComponentKey) -> bool {
+        self.all || self.owners.contains(&*component_key.owner) || self.components.contains(component_key)
     }
 }
 

@@ -9,11 +9,12 @@ use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, ObjectLocks, Ob
 use kyma_sdk::{ObjectEvent, WatchSpec};
 use kyma_targets::SecretKey;
 
+use super::WatchedObject;
 use super::objects::AffectedComponents;
 use super::target_state::{Subscription, TargetState};
 use super::targets::TargetStates;
 use super::verdict::{self, Verdict};
-use super::{Dependent, WatchedObject};
+use crate::component_key::ComponentKey;
 use crate::expressions::Rules;
 
 /// State of all targets that components use.
@@ -31,17 +32,22 @@ impl Store {
     pub(super) fn subscribe(
         &self,
         target: Option<&SecretKey>,
-        dependent: &Dependent,
+        component_key: &ComponentKey,
         subscription: Subscription,
     ) {
         let mut targets = self.targets();
-        targets.leave_others(target, dependent);
-        targets.register(target, dependent).subscribe(dependent, subscription);
+        targets.leave_others(target, component_key);
+        targets.register(target, component_key).subscribe(component_key, subscription);
     }
 
     /// Returns the streams of a component's subscription.
-    pub(super) fn subscribed(&self, target: Option<&SecretKey>, dependent: &Dependent) -> Vec<WatchSpec> {
-        let watch_specs = |state: &TargetState| Some(state.subscriptions.get(dependent)?.watch_specs.clone());
+    pub(super) fn subscribed(
+        &self,
+        target: Option<&SecretKey>,
+        component_key: &ComponentKey,
+    ) -> Vec<WatchSpec> {
+        let watch_specs =
+            |state: &TargetState| Some(state.subscriptions.get(component_key)?.watch_specs.clone());
         self.read(target, |state| watch_specs(state).unwrap_or_default())
     }
 
@@ -85,10 +91,10 @@ impl Store {
     pub(super) fn register_component(
         &self,
         target: Option<&SecretKey>,
-        dependent: &Dependent,
+        component_key: &ComponentKey,
     ) -> (Arc<Discovery>, Arc<ObjectLocks>) {
         let mut targets = self.targets();
-        let state = targets.register(target, dependent);
+        let state = targets.register(target, component_key);
         (Arc::clone(&state.discovery), Arc::clone(&state.object_locks))
     }
 
@@ -97,9 +103,13 @@ impl Store {
         self.read(target, |state| state.kinds_changed.map(|changed| changed.elapsed()))
     }
 
-    /// Returns the objects of `dependent` that were seen before it had its rules.
-    pub(super) fn unjudged(&self, target: Option<&SecretKey>, dependent: &Dependent) -> BTreeSet<Identity> {
-        self.read(target, |state| state.unjudged(dependent))
+    /// Returns the objects of `component_key` that were seen before it had its rules.
+    pub(super) fn unjudged(
+        &self,
+        target: Option<&SecretKey>,
+        component_key: &ComponentKey,
+    ) -> BTreeSet<Identity> {
+        self.read(target, |state| state.unjudged(component_key))
     }
 
     /// Takes the verdict on an object that was read, unless its stream was faster or the rules have changed.
@@ -116,9 +126,9 @@ impl Store {
         }
     }
 
-    pub(super) fn all_judged(&self, target: Option<&SecretKey>, dependent: &Dependent) {
+    pub(super) fn all_judged(&self, target: Option<&SecretKey>, component_key: &ComponentKey) {
         if let Some(state) = self.targets().get_mut(target) {
-            state.all_judged(dependent);
+            state.all_judged(component_key);
         }
     }
 
@@ -127,8 +137,8 @@ impl Store {
         targets.get_mut(target).map(|state| state.finished(inventory)).unwrap_or_default()
     }
 
-    pub(super) fn forget(&self, dependent: &Dependent) {
-        self.targets().forget(dependent);
+    pub(super) fn forget(&self, component_key: &ComponentKey) {
+        self.targets().forget(component_key);
     }
 
     pub(super) fn access_changed(&self, secret: &str) {

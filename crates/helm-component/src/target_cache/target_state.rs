@@ -7,9 +7,10 @@ use std::time::Instant;
 use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, ObjectLocks, ObservedObject};
 use kyma_sdk::{Content, ObjectEvent, WatchSpec};
 
+use super::WatchedObject;
 use super::objects::{AffectedComponents, Objects};
 use super::verdict::{RulesByOwner, Verdict};
-use super::{Dependent, WatchedObject};
+use crate::component_key::ComponentKey;
 use crate::expressions::Rules;
 
 /// State of one target. Bounded by the objects that components own: streams are limited by the operator's label, and
@@ -22,7 +23,7 @@ pub(super) struct TargetState {
     pub(super) kinds_changed: Option<Instant>,
     pub(super) objects: HashMap<GroupKind, Objects>,
     /// Subscription of each component that uses the target; empty until the component subscribes.
-    pub(super) subscriptions: HashMap<Dependent, Subscription>,
+    pub(super) subscriptions: HashMap<ComponentKey, Subscription>,
     /// Replaced as a whole, so that a caller can tell whether the rules changed while it evaluated them.
     pub(super) rules: Arc<RulesByOwner>,
     /// Number of subscribers of each stream.
@@ -128,9 +129,9 @@ impl TargetState {
     /// Returns the components whose streams have all delivered their list.
     fn completed(&self) -> AffectedComponents {
         let is_complete = |subscription: &Subscription| self.all_listed(&subscription.watch_specs);
-        let dependents = self.subscriptions.iter().filter(|(_, subscription)| is_complete(subscription));
-        let dependents = dependents.map(|(dependent, _)| dependent.clone()).collect();
-        AffectedComponents { dependents, ..AffectedComponents::default() }
+        let components = self.subscriptions.iter().filter(|(_, subscription)| is_complete(subscription));
+        let components = components.map(|(component_key, _)| component_key.clone()).collect();
+        AffectedComponents { components, ..AffectedComponents::default() }
     }
 
     /// Counts the subscribers of each stream. Drops streams without subscribers, with their objects.

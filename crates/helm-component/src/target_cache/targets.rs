@@ -7,8 +7,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use kyma_targets::SecretKey;
 
-use super::Dependent;
 use super::target_state::TargetState;
+use crate::component_key::ComponentKey;
 
 /// Access Secret of a target; `None` for the hub itself.
 type TargetKey = Option<SecretKey>;
@@ -18,7 +18,7 @@ type TargetKey = Option<SecretKey>;
 pub(super) struct TargetStates {
     states: HashMap<TargetKey, TargetState>,
     /// Targets of each component. The state of each has a subscription of the component, which may be empty.
-    by_component: HashMap<Dependent, BTreeSet<TargetKey>>,
+    by_component: HashMap<ComponentKey, BTreeSet<TargetKey>>,
     /// Targets through the Secret of each name.
     by_secret: HashMap<String, BTreeSet<SecretKey>>,
 }
@@ -33,32 +33,36 @@ impl TargetStates {
     }
 
     /// Registers the component on the target and returns its state, which is dropped with the last component.
-    pub(super) fn register(&mut self, target: Option<&SecretKey>, dependent: &Dependent) -> &mut TargetState {
-        let is_new = self.by_component.entry(dependent.clone()).or_default().insert(target.cloned());
+    pub(super) fn register(
+        &mut self,
+        target: Option<&SecretKey>,
+        component_key: &ComponentKey,
+    ) -> &mut TargetState {
+        let is_new = self.by_component.entry(component_key.clone()).or_default().insert(target.cloned());
         if let Some(secret) = target.filter(|_| is_new) {
             self.by_secret.entry(secret.name.clone()).or_default().insert(secret.clone());
         }
         let state = self.states.entry(target.cloned()).or_default();
-        state.subscriptions.entry(dependent.clone()).or_default();
+        state.subscriptions.entry(component_key.clone()).or_default();
         state
     }
 
     /// Removes a component from all its targets but this one.
-    pub(super) fn leave_others(&mut self, target: Option<&SecretKey>, dependent: &Dependent) {
-        let Some(targets) = self.by_component.get_mut(dependent) else { return };
+    pub(super) fn leave_others(&mut self, target: Option<&SecretKey>, component_key: &ComponentKey) {
+        let Some(targets) = self.by_component.get_mut(component_key) else { return };
         let others: Vec<TargetKey> = targets.iter().filter(|key| key.as_ref() != target).cloned().collect();
         for key in &others {
             targets.remove(key);
         }
         for key in &others {
-            self.leave(key, dependent);
+            self.leave(key, component_key);
         }
     }
 
     /// Removes a component from all its targets.
-    pub(super) fn forget(&mut self, dependent: &Dependent) {
-        for key in self.by_component.remove(dependent).unwrap_or_default() {
-            self.leave(&key, dependent);
+    pub(super) fn forget(&mut self, component_key: &ComponentKey) {
+        for key in self.by_component.remove(component_key).unwrap_or_default() {
+            self.leave(&key, component_key);
         }
     }
 
@@ -66,20 +70,20 @@ impl TargetStates {
     pub(super) fn drop_secret(&mut self, name: &str) {
         for key in self.by_secret.remove(name).unwrap_or_default().into_iter().map(Some) {
             let Some(state) = self.states.remove(&key) else { continue };
-            for dependent in state.subscriptions.keys() {
-                let Some(targets) = self.by_component.get_mut(dependent) else { continue };
+            for component_key in state.subscriptions.keys() {
+                let Some(targets) = self.by_component.get_mut(component_key) else { continue };
                 targets.remove(&key);
                 if targets.is_empty() {
-                    self.by_component.remove(dependent);
+                    self.by_component.remove(component_key);
                 }
             }
         }
     }
 
     /// Removes the subscription of a component, and the state with the last one.
-    fn leave(&mut self, key: &TargetKey, dependent: &Dependent) {
+    fn leave(&mut self, key: &TargetKey, component_key: &ComponentKey) {
         let Some(state) = self.states.get_mut(key) else { return };
-        state.unsubscribe(dependent);
+        state.unsubscribe(component_key);
         if !state.subscriptions.is_empty() {
             return;
         }
@@ -99,8 +103,8 @@ impl TargetStates {
 mod tests {
     use super::*;
 
-    fn dependent(name: &str) -> Dependent {
-        Dependent { namespace: "hub".into(), name: name.into(), owner: name.into() }
+    fn component_key(name: &str) -> ComponentKey {
+        ComponentKey { namespace: "hub".into(), name: name.into(), owner: name.into() }
     }
 
     fn target(name: &str) -> SecretKey {
@@ -115,11 +119,11 @@ mod tests {
     fn a_removed_component_changes_only_the_targets_that_it_used() {
         let mut targets = TargetStates::default();
         let (own, other) = (target("own"), target("other"));
-        targets.register(Some(&own), &dependent("a"));
-        targets.register(None, &dependent("a"));
+        targets.register(Some(&own), &component_key("a"));
+        targets.register(None, &component_key("a"));
         // A visit of this state would drop it, since it has no component.
         targets.states.insert(Some(other.clone()), TargetState::default());
-        targets.forget(&dependent("a"));
+        targets.forget(&component_key("a"));
         assert_eq!(targets.states.keys().collect::<Vec<_>>(), [&Some(other)]);
         assert!(targets.by_component.is_empty() && targets.by_secret.is_empty());
     }
@@ -129,12 +133,12 @@ mod tests {
         let mut targets = TargetStates::default();
         let own = target("own");
         for name in ["a", "b", "b"] {
-            targets.register(Some(&own), &dependent(name));
+            targets.register(Some(&own), &component_key(name));
         }
-        targets.forget(&dependent("a"));
-        targets.forget(&dependent("a"));
+        targets.forget(&component_key("a"));
+        targets.forget(&component_key("a"));
         assert!(targets.get(Some(&own)).is_some());
-        targets.forget(&dependent("b"));
+        targets.forget(&component_key("b"));
         assert!(is_empty(&targets));
     }
 
@@ -142,11 +146,11 @@ mod tests {
     fn a_component_that_moves_leaves_its_former_target() {
         let mut targets = TargetStates::default();
         let (before, after) = (target("before"), target("after"));
-        targets.register(Some(&before), &dependent("a"));
-        targets.register(Some(&after), &dependent("a"));
-        targets.leave_others(Some(&after), &dependent("a"));
+        targets.register(Some(&before), &component_key("a"));
+        targets.register(Some(&after), &component_key("a"));
+        targets.leave_others(Some(&after), &component_key("a"));
         assert!(targets.get(Some(&before)).is_none() && targets.get(Some(&after)).is_some());
-        targets.forget(&dependent("a"));
+        targets.forget(&component_key("a"));
         assert!(is_empty(&targets));
     }
 
@@ -154,16 +158,16 @@ mod tests {
     fn a_changed_secret_drops_its_targets_alone() {
         let mut targets = TargetStates::default();
         let (changed, other) = (target("changed"), target("other"));
-        targets.register(Some(&changed), &dependent("a"));
-        targets.register(Some(&other), &dependent("b"));
-        targets.register(None, &dependent("c"));
+        targets.register(Some(&changed), &component_key("a"));
+        targets.register(Some(&other), &component_key("b"));
+        targets.register(None, &component_key("c"));
         targets.drop_secret("changed");
         targets.drop_secret("unknown");
         assert!(targets.get(Some(&changed)).is_none());
         assert!(targets.get(Some(&other)).is_some() && targets.get(None).is_some());
-        targets.register(Some(&changed), &dependent("a"));
+        targets.register(Some(&changed), &component_key("a"));
         for name in ["a", "b", "c"] {
-            targets.forget(&dependent(name));
+            targets.forget(&component_key(name));
         }
         assert!(is_empty(&targets));
     }

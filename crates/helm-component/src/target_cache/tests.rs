@@ -45,8 +45,8 @@ async fn empty_target() -> Result<(Scripted, ComponentTarget)> {
     Ok((server, target.acting_for("uid", None)))
 }
 
-fn dependent(name: &str) -> Dependent {
-    Dependent { namespace: "hub".into(), name: name.into(), owner: name.into() }
+fn component_key(name: &str) -> ComponentKey {
+    ComponentKey { namespace: "hub".into(), name: name.into(), owner: name.into() }
 }
 
 /// Between the two halves of an unsubscription, another component could join the stream that it ends, and wait for
@@ -56,7 +56,7 @@ async fn store_and_streams_change_together() -> Result<()> {
     let (_server, target) = empty_target().await?;
     let target_cache = TargetCache::new("test", &Process::new()?, |_| ());
     let maps = WatchSpec::in_kind(&ApiResource::erase::<ConfigMap>(&())).owned();
-    let component = dependent("a");
+    let component = component_key("a");
     let changes: [&(dyn Fn() + Sync); 3] = [
         &|| target_cache.subscribe_to(&target, &component, vec![maps.clone()], &Arc::default()).unwrap(),
         &|| target_cache.access_changed("target"),

@@ -38,12 +38,12 @@ fn of_lamps(current: &str) -> Arc<Rules> {
     Arc::new(rules(&json!([one])).unwrap())
 }
 
-fn dependent(name: &str) -> Dependent {
-    Dependent { namespace: "hub".into(), name: name.into(), owner: name.into() }
+fn component_key(name: &str) -> ComponentKey {
+    ComponentKey { namespace: "hub".into(), name: name.into(), owner: name.into() }
 }
 
 fn subscribe(store: &Store, name: &str, rules: &Arc<Rules>) {
-    store.subscribe(None, &dependent(name), Subscription::new(vec![lamps()], Arc::clone(rules)));
+    store.subscribe(None, &component_key(name), Subscription::new(vec![lamps()], Arc::clone(rules)));
 }
 
 fn saw(store: &Store, objects: Vec<DynamicObject>) {
@@ -77,12 +77,12 @@ fn what_was_seen_by_other_rules_is_judged_anew_and_what_the_stream_shows_is_newe
     let (before, after) = (of_lamps("status.phase == 'Lit'"), of_lamps("status.phase == 'Dark'"));
     subscribe(&store, "a", &before);
     saw(&store, vec![lamp("a", "one", "Lit"), lamp("b", "other", "Lit")]);
-    assert!(store.unjudged(None, &dependent("a")).is_empty());
+    assert!(store.unjudged(None, &component_key("a")).is_empty());
 
     subscribe(&store, "a", &after);
     assert_eq!(status(&store, "a"), None);
     assert_eq!(status(&store, "b"), Some(HealthStatus::InProgress), "others' stay");
-    assert_eq!(store.unjudged(None, &dependent("a")), [at("one")].into());
+    assert_eq!(store.unjudged(None, &component_key("a")), [at("one")].into());
     store.judge(None, &before, &at("one"), &lamp("a", "one", "Lit"));
     assert_eq!(status(&store, "a"), None, "not by the old ones");
     let mut another = lamp("a", "one", "Dark");
@@ -93,13 +93,13 @@ fn what_was_seen_by_other_rules_is_judged_anew_and_what_the_stream_shows_is_newe
     assert_eq!(status(&store, "a"), Some(HealthStatus::Current));
     store.judge(None, &after, &at("one"), &lamp("a", "one", "Broken"));
     assert_eq!(status(&store, "a"), Some(HealthStatus::Current), "it is judged already");
-    store.all_judged(None, &dependent("a"));
-    assert!(store.unjudged(None, &dependent("a")).is_empty());
+    store.all_judged(None, &component_key("a"));
+    assert!(store.unjudged(None, &component_key("a")).is_empty());
 
     subscribe(&store, "a", &before);
     store.take(None, &lamps(), &ObjectEvent::Applied(Box::new(lamp("a", "one", "Lit"))));
     assert_eq!(status(&store, "a"), Some(HealthStatus::Current), "by the stream");
-    assert!(store.unjudged(None, &dependent("a")).is_empty());
+    assert!(store.unjudged(None, &component_key("a")).is_empty());
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn rules_of_those_who_left_do_not_count() {
     let store = Store::new(OURS);
     subscribe(&store, "a", &of_lamps("status.phase == 'Lit'"));
     subscribe(&store, "b", &Arc::default());
-    store.forget(&dependent("a"));
+    store.forget(&component_key("a"));
     saw(&store, vec![lamp("a", "one", "Lit")]);
     assert_eq!(status(&store, "a"), Some(HealthStatus::InProgress));
 }
@@ -135,7 +135,7 @@ fn items_of_a_list_are_of_the_kind_that_was_listed() {
     let store = Store::new(OURS);
     let resource = kube::api::ApiResource::erase::<k8s_openapi::api::apps::v1::Deployment>(&());
     let deployments = WatchSpec { content: Content::Whole, ..WatchSpec::in_kind(&resource).owned() };
-    store.subscribe(None, &dependent("a"), Subscription::new(vec![deployments.clone()], Arc::default()));
+    store.subscribe(None, &component_key("a"), Subscription::new(vec![deployments.clone()], Arc::default()));
     let mut item: DynamicObject = serde_json::from_value(json!({
         "metadata": {"name": "d", "uid": "d", "generation": 1, "labels": {labels::OWNER: "a"}},
         "spec": {"replicas": 1}, "status": {"observedGeneration": 1},
@@ -151,7 +151,7 @@ fn a_job_that_went_by_itself_is_told_once_after_it_is_gone() {
     let store = Store::new(OURS);
     let resource = kube::api::ApiResource::erase::<k8s_openapi::api::batch::v1::Job>(&());
     let jobs = WatchSpec { content: Content::Whole, ..WatchSpec::in_kind(&resource).owned() };
-    store.subscribe(None, &dependent("a"), Subscription::new(vec![jobs.clone()], Arc::default()));
+    store.subscribe(None, &component_key("a"), Subscription::new(vec![jobs.clone()], Arc::default()));
     let job: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": "j", "uid": "j", "resourceVersion": "5", "labels": {labels::OWNER: "a"}},

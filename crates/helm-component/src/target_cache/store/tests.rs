@@ -22,7 +22,7 @@ fn watch_spec(content: Content) -> WatchSpec {
 fn store() -> Store {
     let store = Store::new(OURS);
     let watch_specs = [Content::Whole, Content::Metadata].map(watch_spec).to_vec();
-    store.subscribe(None, &dependent(), Subscription::new(watch_specs, Arc::default()));
+    store.subscribe(None, &component_key(), Subscription::new(watch_specs, Arc::default()));
     store
 }
 
@@ -133,9 +133,9 @@ fn an_object_of_another_owner_is_unreported_too_when_it_was_taken() {
 #[test]
 fn only_what_tells_health_ends_the_wait() {
     let store = store();
-    let (whole, dependent) = (watch_spec(Content::Whole), dependent());
+    let (whole, component_key) = (watch_spec(Content::Whole), component_key());
     let both = vec![whole, watch_spec(Content::Metadata)];
-    store.subscribe(None, &dependent, Subscription::new(both, Arc::default()));
+    store.subscribe(None, &component_key, Subscription::new(both, Arc::default()));
     told(&store, &listed(vec![*intact(4)], "4"));
     saw(&store, &listed(vec![*intact(4)], "4"));
     applies(&store, 6);
@@ -147,7 +147,11 @@ fn only_what_tells_health_ends_the_wait() {
     assert!(told(&store, &ObjectEvent::Applied(intact(7))));
     assert!(!is_unreported(&store));
     applies(&store, 8);
-    store.subscribe(None, &dependent, Subscription::new(vec![watch_spec(Content::Metadata)], Arc::default()));
+    store.subscribe(
+        None,
+        &component_key,
+        Subscription::new(vec![watch_spec(Content::Metadata)], Arc::default()),
+    );
     assert!(!is_unreported(&store), "no stream shows health");
 }
 
@@ -165,16 +169,16 @@ fn a_list_from_before_an_apply_does_not_end_the_wait() {
     assert_eq!(held(&store), None);
 }
 
-fn dependent() -> Dependent {
-    Dependent { namespace: "hub".into(), name: "c".into(), owner: "owner".into() }
+fn component_key() -> ComponentKey {
+    ComponentKey { namespace: "hub".into(), name: "c".into(), owner: "owner".into() }
 }
 
 #[test]
 fn state_of_a_stream_is_dropped_with_its_last_subscriber() {
     let store = Store::new(OURS);
     let subscribe = |name: &str, watch_specs: Vec<WatchSpec>| {
-        let dependent = Dependent { name: name.into(), ..dependent() };
-        store.subscribe(None, &dependent, Subscription::new(watch_specs, Arc::default()));
+        let component_key = ComponentKey { name: name.into(), ..component_key() };
+        store.subscribe(None, &component_key, Subscription::new(watch_specs, Arc::default()));
     };
     let maps = watch_spec(Content::Metadata);
     for name in ["a", "b", "b"] {
@@ -248,11 +252,11 @@ fn health_outlasts_a_stream_that_brings_metadata_alone() {
 fn an_event_of_an_ended_stream_is_not_kept() {
     let store = store();
     let metadata = vec![watch_spec(Content::Metadata)];
-    store.subscribe(None, &dependent(), Subscription::new(metadata, Arc::default()));
+    store.subscribe(None, &component_key(), Subscription::new(metadata, Arc::default()));
     assert!(!told(&store, &ObjectEvent::Applied(intact(4))), "the component needs metadata alone");
     assert_eq!(held(&store), None);
     assert!(saw(&store, &ObjectEvent::Applied(intact(4))));
-    store.forget(&dependent());
+    store.forget(&component_key());
     assert!(!saw(&store, &ObjectEvent::Applied(intact(5))));
     store.record_apply(None, &identity(), (observed(&intact(6)), None), Some(6));
     assert!(store.targets().get(None).is_none(), "no component uses the target");
