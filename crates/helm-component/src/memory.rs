@@ -78,7 +78,7 @@ pub(crate) struct Session {
     /// Digest of the objects whose warnings were last reported.
     pub(crate) warned: Option<String>,
     /// The current wait for the watches, if any.
-    pub(crate) looking: Option<WatchWait>,
+    pub(crate) watch_wait: Option<WatchWait>,
     /// Whether an object waits for a kind, so that each pass repeats discovery.
     pub(crate) kinds_awaited: bool,
     /// Whether the render failed and the chart reads the API versions, so that a new kind may resolve it.

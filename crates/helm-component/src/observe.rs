@@ -97,8 +97,11 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         inventory: recorded.inventory.clone(),
         unread: recorded.form.is_unread(),
         owned: owned(pass, &snapshot, default.as_ref()),
-        looks_in_vain: pass.session.looking.is_some_and(|looking| looking.left(Instant::now()).is_zero()),
-        unseen: unseen(pass).filter(|_| !watched),
+        sync_timed_out: pass
+            .session
+            .watch_wait
+            .is_some_and(|watch_wait| watch_wait.remaining(Instant::now()).is_zero()),
+        sync_failure: sync_failure(pass).filter(|_| !watched),
         versioned: pass.inputs.as_ref().is_ok_and(Inputs::are_versioned),
         newer: version::newer(pass, &snapshot),
         predecessor,
@@ -124,9 +127,9 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
 }
 
 /// Returns why the streams of some kinds deliver nothing, once that lasts.
-fn unseen(pass: &Pass<'_>) -> Option<Failure> {
-    let looking = pass.session.looking.filter(|looking| looking.is_long())?;
-    looking.tell(&pass.shared.target_cache.unseen(&pass.context.target, &pass.key))
+fn sync_failure(pass: &Pass<'_>) -> Option<Failure> {
+    let watch_wait = pass.session.watch_wait.filter(|watch_wait| watch_wait.is_reportable())?;
+    watch_wait.failure(&pass.shared.target_cache.unsynced_kinds(&pass.context.target, &pass.key))
 }
 
 /// Returns the elapsed time and the limit of the current operation: from the apply until objects are ready, or from

@@ -28,7 +28,7 @@ pub enum Step {
     /// Subscribe to the watches of all kinds concerned.
     Watch,
     /// Repeat discovery, and subscribe to the kinds that it finds.
-    LookAgain,
+    Rediscover,
     /// Read a previous installation of the module by a user.
     LookForPredecessor,
     /// Read Helm's record of a release of the same name.
@@ -77,9 +77,9 @@ pub enum Rest {
     /// The release that was Ready before is installed again, since the desired one failed.
     RolledBack,
     /// Waiting for the first lists of the watches.
-    Looking,
+    WaitingForSync,
     /// The streams of some kinds deliver nothing, for this reason.
-    Unseen(Failure),
+    SyncFailed(Failure),
     /// Waiting until a hook ends; the text names the hook and its event.
     Hook(String),
     /// Waiting until these objects are healthy (`Kind namespace/name`).
@@ -237,10 +237,10 @@ fn rest_of_hooks(seen: &Observed, rest: &Rest) -> Step {
 /// Returns the step that waits for the lists of the watches, which come as events. A kind that is no longer served
 /// has none.
 fn wait_for_watches(seen: &Observed) -> Step {
-    match &seen.unseen {
-        _ if seen.looks_in_vain => Step::LookAgain,
-        Some(why) => Step::Rest(Rest::Unseen(why.clone())),
-        None => Step::Rest(Rest::Looking),
+    match &seen.sync_failure {
+        _ if seen.sync_timed_out => Step::Rediscover,
+        Some(why) => Step::Rest(Rest::SyncFailed(why.clone())),
+        None => Step::Rest(Rest::WaitingForSync),
     }
 }
 

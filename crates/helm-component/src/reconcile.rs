@@ -44,7 +44,7 @@ use crate::pass::{Done, Pass, Shared};
 use crate::plan::{self, Content, Order, Rest, Step};
 use crate::release_names;
 use crate::report::{Ended, Finding};
-use crate::watch_wait::{LOOK, WatchWait};
+use crate::watch_wait::{WATCH_SYNC_TIMEOUT, WatchWait};
 
 /// Maximum number of steps of one pass. Each step occurs once or twice for both installation and rollback, so more
 /// are a bug.
@@ -144,7 +144,7 @@ impl<'a> Pass<'a> {
             match step {
                 Step::Load => self.load().await,
                 Step::Watch => self.watch(),
-                Step::LookAgain => self.look_again().await,
+                Step::Rediscover => self.rediscover().await,
                 Step::LookForPredecessor => self.look_for_predecessor().await,
                 Step::LookForRelease => self.look_for_release().await,
                 Step::Namespace => self.namespace().await,
@@ -169,8 +169,8 @@ impl<'a> Pass<'a> {
                 Step::Judge => self.judge_health(&seen).await,
                 Step::Explain => self.explain(&seen).await,
                 Step::Remove => self.remove(&seen).await,
-                Step::Rest(Rest::Looking) => {
-                    let rest = self.answers().await.map_or_else(Rest::Failed, |()| Rest::Looking);
+                Step::Rest(Rest::WaitingForSync) => {
+                    let rest = self.answers().await.map_or_else(Rest::Failed, |()| Rest::WaitingForSync);
                     return Ok((rest, seen));
                 }
                 Step::Rest(rest) => return Ok((rest, seen)),
@@ -195,7 +195,7 @@ impl<'a> Pass<'a> {
     async fn answers(&self) -> Result<(), Failure> {
         // A recent answer to another request suffices: after a restart, all components would send requests at once.
         let Contact { answered, held_for, .. } = self.context.target.contact();
-        if held_for.is_none() && answered.is_some_and(|ago| ago < LOOK) {
+        if held_for.is_none() && answered.is_some_and(|ago| ago < WATCH_SYNC_TIMEOUT) {
             return Ok(());
         }
         let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(self.context.target.client());
@@ -225,9 +225,9 @@ impl<'a> Pass<'a> {
         if seen.watched {
             self.session.unhealthy = self.order == Order::Install && !seen.failing().is_empty();
         }
-        let looks = matches!(rest, Rest::Looking | Rest::Unseen(_));
-        let looking = self.session.looking.filter(|_| looks);
-        self.session.looking = looking.or_else(|| looks.then(|| WatchWait::begin(Instant::now())));
+        let is_syncing = matches!(rest, Rest::WaitingForSync | Rest::SyncFailed(_));
+        let watch_wait = self.session.watch_wait.filter(|_| is_syncing);
+        self.session.watch_wait = watch_wait.or_else(|| is_syncing.then(|| WatchWait::begin(Instant::now())));
         self.await_endings();
         self.leave_hooks();
         self.forget_before(seen);

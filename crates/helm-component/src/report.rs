@@ -10,7 +10,7 @@ use crate::observe;
 use crate::pass::Pass;
 use crate::patience::Patience;
 use crate::plan::{Content, DefaultResource, Observed, Rest};
-use crate::watch_wait::LOOK;
+use crate::watch_wait::WATCH_SYNC_TIMEOUT;
 
 mod aspects;
 mod fields;
@@ -48,7 +48,7 @@ pub(crate) struct Finding {
     /// Time until the next discovery, if kinds are awaited and the target's kinds changed recently.
     look: Option<std::time::Duration>,
     /// Time until the next discovery, while the watches deliver nothing.
-    looking: Option<std::time::Duration>,
+    watch_wait: Option<std::time::Duration>,
     /// Whether unchanged content was reported Ready before.
     was_ready: bool,
     /// Time limit for objects to become ready, or to be deleted.
@@ -127,7 +127,7 @@ impl Finding {
                 .target_cache
                 .pause_before_discovery(&pass.context.target)
                 .filter(|_| pass.session.kinds_awaited),
-            looking: pass.session.looking.map(|looking| looking.left(Instant::now())),
+            watch_wait: pass.session.watch_wait.map(|watch_wait| watch_wait.remaining(Instant::now())),
             patience: seen.patience,
             left: seen.left.clone(),
             truce: truce(pass),
@@ -147,7 +147,7 @@ impl Finding {
 fn is_there(seen: &Observed, rest: &Rest) -> bool {
     seen.content != Content::Stale
         && seen.pieces.iter().all(|piece| piece.fault.is_none() && !piece.changed)
-        && !matches!(rest, Rest::Looking | Rest::Unseen(_) | Rest::Newer(_))
+        && !matches!(rest, Rest::WaitingForSync | Rest::SyncFailed(_) | Rest::Newer(_))
 }
 
 /// Returns the time until health, or the cause of a delay, may change without an event.
@@ -179,12 +179,14 @@ fn truce(pass: &Pass<'_>) -> Option<std::time::Duration> {
 impl Ended {
     /// Returns the report of an installation.
     pub(crate) fn progress(self) -> Progress {
-        if let (Rest::Looking, Some(told)) = (&self.rest, self.finding.back.as_ref().and_then(Back::stands)) {
+        if let (Rest::WaitingForSync, Some(told)) =
+            (&self.rest, self.finding.back.as_ref().and_then(Back::stands))
+        {
             return told;
         }
         // After a restart, the previous report stays until the watches show another state.
-        if self.rest == Rest::Looking && self.finding.was_ready {
-            let look = self.finding.looking.unwrap_or(LOOK);
+        if self.rest == Rest::WaitingForSync && self.finding.was_ready {
+            let look = self.finding.watch_wait.unwrap_or(WATCH_SYNC_TIMEOUT);
             return Progress { version: None, wait: Wait::Answer(look), ..Progress::ready("") };
         }
         let is_back = self.rest == Rest::RolledBack;
@@ -238,11 +240,13 @@ impl Finding {
                 soon.map_or_else(|| Progress::ready(""), |soon| Progress::ready("").again_after(soon))
             }
             Rest::RolledBack => Progress::stopped(self.is_back()),
-            Rest::Looking => {
-                let look = self.looking.unwrap_or(LOOK);
+            Rest::WaitingForSync => {
+                let look = self.watch_wait.unwrap_or(WATCH_SYNC_TIMEOUT);
                 Progress::working("waiting for the first look at the target").again_after(look)
             }
-            Rest::Unseen(failure) => Progress::stopped(failure.retry_after(self.looking.unwrap_or(LOOK))),
+            Rest::SyncFailed(failure) => {
+                Progress::stopped(failure.retry_after(self.watch_wait.unwrap_or(WATCH_SYNC_TIMEOUT)))
+            }
             Rest::Progressing(names) => {
                 let working = Progress::working(format!("waiting for {}", list(&names)));
                 match look {

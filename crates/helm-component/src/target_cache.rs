@@ -24,7 +24,7 @@ use kyma_targets::{ComponentTarget, SecretKey};
 
 use crate::component_key::ComponentKey;
 use crate::expressions::Rules;
-use crate::watch_wait::Unseen;
+use crate::watch_wait::UnsyncedKind;
 use store::Store;
 use target_state::Subscription;
 
@@ -135,16 +135,20 @@ impl TargetCache {
 
     /// Returns the kinds that `component_key` subscribes to and whose streams are unhealthy, each with the cause if it is
     /// known.
-    pub(crate) fn unseen(&self, target: &ComponentTarget, component_key: &ComponentKey) -> Vec<Unseen> {
+    pub(crate) fn unsynced_kinds(
+        &self,
+        target: &ComponentTarget,
+        component_key: &ComponentKey,
+    ) -> Vec<UnsyncedKind> {
         let subscribed = self.store.subscribed(target.key(), component_key);
         let unhealthy = self.watches.unhealthy(target, subscribed);
         let kind = |watch_spec: WatchSpec| GroupKind::new(&watch_spec.group, &watch_spec.kind);
-        let mut unseen = BTreeMap::<GroupKind, Option<Failure>>::new();
+        let mut unsynced = BTreeMap::<GroupKind, Option<Failure>>::new();
         for (watch_spec, why) in unhealthy {
-            let known = unseen.entry(kind(watch_spec)).or_default();
+            let known = unsynced.entry(kind(watch_spec)).or_default();
             *known = known.take().or(why);
         }
-        unseen.into_iter().collect()
+        unsynced.into_iter().collect()
     }
 
     /// Determines the health of an object that was just read, unless its stream did so meanwhile.

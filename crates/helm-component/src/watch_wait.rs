@@ -8,15 +8,15 @@ use kyma_sdk::Failure;
 
 /// Time that the watches may take to deliver their lists before discovery is repeated, which also shows whether the
 /// target answers.
-pub(crate) const LOOK: Duration = Duration::from_secs(10);
+pub(crate) const WATCH_SYNC_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum pause between two such discoveries.
-const LONGEST: Duration = Duration::from_mins(5);
-/// Discoveries in vain before a failure is reported, if a stream reports a cause.
-const TOLD: u32 = 2;
-/// Discoveries in vain before a failure is reported without a cause: the stream may be slow, and the target busy.
-const TOLD_UNEXPLAINED: u32 = 4;
+const MAX_REDISCOVERY_PAUSE: Duration = Duration::from_mins(5);
+/// Number of discoveries without effect before a failure is reported, if a stream reports a cause.
+const DISCOVERIES_BEFORE_FAILURE: u32 = 2;
+/// Number of discoveries without effect before a failure is reported without a cause: the stream may be slow, and the target busy.
+const DISCOVERIES_BEFORE_UNEXPLAINED_FAILURE: u32 = 4;
 /// Maximum number of kinds in the message.
-const NAMED: usize = 5;
+const MAX_LISTED_KINDS: usize = 5;
 
 /// A wait for the watches.
 #[derive(Debug, Clone, Copy)]
@@ -24,47 +24,52 @@ pub(crate) struct WatchWait {
     /// Time of its beginning, or of the last discovery.
     since: Instant,
     /// Number of discoveries since the wait began.
-    looks: u32,
+    discoveries: u32,
 }
 
 /// A kind whose stream delivers nothing, and the cause, if a call failed.
-pub(crate) type Unseen = (GroupKind, Option<Failure>);
+pub(crate) type UnsyncedKind = (GroupKind, Option<Failure>);
 
 impl WatchWait {
     pub(crate) fn begin(now: Instant) -> Self {
-        Self { since: now, looks: 0 }
+        Self { since: now, discoveries: 0 }
     }
 
     /// Returns the wait after one more discovery.
-    pub(crate) fn looked(self, now: Instant) -> Self {
-        Self { since: now, looks: self.looks.saturating_add(1) }
+    pub(crate) fn after_discovery(self, now: Instant) -> Self {
+        Self { since: now, discoveries: self.discoveries.saturating_add(1) }
     }
 
     /// Returns the time until the next discovery; it doubles with each.
-    pub(crate) fn left(self, now: Instant) -> Duration {
-        let pause = LOOK.saturating_mul(1 << self.looks.min(10)).min(LONGEST);
+    pub(crate) fn remaining(self, now: Instant) -> Duration {
+        let pause =
+            WATCH_SYNC_TIMEOUT.saturating_mul(1 << self.discoveries.min(10)).min(MAX_REDISCOVERY_PAUSE);
         pause.saturating_sub(now.saturating_duration_since(self.since))
     }
 
     /// Reports whether a failure may be reported by now, if a stream reports a cause.
-    pub(crate) fn is_long(self) -> bool {
-        self.looks >= TOLD
+    pub(crate) fn is_reportable(self) -> bool {
+        self.discoveries >= DISCOVERIES_BEFORE_FAILURE
     }
 
     /// Returns the failure to report for kinds whose streams deliver nothing, once that lasts. The first cause gives
     /// the reason.
-    pub(crate) fn tell(self, unseen: &[Unseen]) -> Option<Failure> {
-        let explained = unseen.iter().find_map(|(_, why)| why.as_ref());
-        let told = if explained.is_some() { TOLD } else { TOLD_UNEXPLAINED };
-        if self.looks < told || unseen.is_empty() {
+    pub(crate) fn failure(self, unsynced: &[UnsyncedKind]) -> Option<Failure> {
+        let explained = unsynced.iter().find_map(|(_, why)| why.as_ref());
+        let reported_after = if explained.is_some() {
+            DISCOVERIES_BEFORE_FAILURE
+        } else {
+            DISCOVERIES_BEFORE_UNEXPLAINED_FAILURE
+        };
+        if self.discoveries < reported_after || unsynced.is_empty() {
             return None;
         }
-        let name = |(kind, why): &Unseen| match why {
+        let name = |(kind, why): &UnsyncedKind| match why {
             Some(why) => format!("{kind} ({})", why.message),
             None => format!("{kind} (no answer yet)"),
         };
-        let mut names: Vec<String> = unseen.iter().take(NAMED).map(name).collect();
-        if let Some(more) = unseen.len().checked_sub(NAMED).filter(|more| *more > 0) {
+        let mut names: Vec<String> = unsynced.iter().take(MAX_LISTED_KINDS).map(name).collect();
+        if let Some(more) = unsynced.len().checked_sub(MAX_LISTED_KINDS).filter(|more| *more > 0) {
             names.push(format!("and {more} more"));
         }
         let reason = explained.map_or(Reason::TargetTimeout, |why| why.reason);
@@ -79,42 +84,42 @@ impl WatchWait {
 mod tests {
     use super::*;
 
-    fn unseen(why: Option<Reason>) -> Vec<Unseen> {
+    fn unsynced(why: Option<Reason>) -> Vec<UnsyncedKind> {
         let secret = (GroupKind::new("", "Secret"), why.map(|why| Failure::new(why, "watch Secret: no")));
         vec![(GroupKind::new("apps", "Deployment"), None), secret]
     }
 
-    fn after(looks: u32) -> WatchWait {
+    fn after(discoveries: u32) -> WatchWait {
         let now = Instant::now();
-        (0..looks).fold(WatchWait::begin(now), |looking, _| looking.looked(now))
+        (0..discoveries).fold(WatchWait::begin(now), |watch_wait, _| watch_wait.after_discovery(now))
     }
 
     #[test]
-    fn looks_in_vain_come_after_pauses_that_grow() {
-        let pauses = [0, 1, 2, 3, 4, 5, 60].map(|looks| {
-            let looking = after(looks);
-            looking.left(looking.since).as_secs()
+    fn rediscoveries_come_after_growing_pauses() {
+        let pauses = [0, 1, 2, 3, 4, 5, 60].map(|discoveries| {
+            let watch_wait = after(discoveries);
+            watch_wait.remaining(watch_wait.since).as_secs()
         });
         assert_eq!(pauses, [10, 20, 40, 80, 160, 300, 300]);
-        let looking = after(0);
-        assert_eq!(looking.left(looking.since + LOOK), Duration::ZERO);
+        let watch_wait = after(0);
+        assert_eq!(watch_wait.remaining(watch_wait.since + WATCH_SYNC_TIMEOUT), Duration::ZERO);
     }
 
     #[test]
-    fn what_lasts_is_told_with_its_kinds_and_the_reason_of_the_first_that_has_one() {
-        let forbidden = unseen(Some(Reason::TargetForbidden));
-        assert_eq!(after(1).tell(&forbidden), None);
-        let told = after(2).tell(&forbidden).unwrap();
-        assert_eq!((told.reason, told.class), (Reason::TargetForbidden, ErrorClass::Blocked));
+    fn a_lasting_wait_is_reported_with_its_kinds_and_the_first_reason() {
+        let forbidden = unsynced(Some(Reason::TargetForbidden));
+        assert_eq!(after(1).failure(&forbidden), None);
+        let failure = after(2).failure(&forbidden).unwrap();
+        assert_eq!((failure.reason, failure.class), (Reason::TargetForbidden, ErrorClass::Blocked));
         assert!(
-            told.message.ends_with(": Deployment.apps (no answer yet), Secret (watch Secret: no)"),
-            "{told}"
+            failure.message.ends_with(": Deployment.apps (no answer yet), Secret (watch Secret: no)"),
+            "{failure}"
         );
-        assert_eq!(after(3).tell(&unseen(None)), None, "slow is not refused");
-        let told = after(4).tell(&unseen(None)).unwrap();
-        assert_eq!((told.reason, told.class), (Reason::TargetTimeout, ErrorClass::Blocked));
-        assert_eq!(after(9).tell(&[]), None);
-        let many: Vec<Unseen> = (0..7).flat_map(|_| unseen(None)).collect();
-        assert!(after(9).tell(&many).unwrap().message.ends_with(", and 9 more"));
+        assert_eq!(after(3).failure(&unsynced(None)), None, "slow is not refused");
+        let failure = after(4).failure(&unsynced(None)).unwrap();
+        assert_eq!((failure.reason, failure.class), (Reason::TargetTimeout, ErrorClass::Blocked));
+        assert_eq!(after(9).failure(&[]), None);
+        let many: Vec<UnsyncedKind> = (0..7).flat_map(|_| unsynced(None)).collect();
+        assert!(after(9).failure(&many).unwrap().message.ends_with(", and 9 more"));
     }
 }

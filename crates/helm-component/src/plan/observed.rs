@@ -194,9 +194,9 @@ pub struct Observed {
     /// Objects on the target that carry the component's owner label, whatever the inventory says.
     pub owned: BTreeSet<Identity>,
     /// Whether the wait for the watches is so long that a kind may no longer be served.
-    pub looks_in_vain: bool,
+    pub sync_timed_out: bool,
     /// Why the streams of some kinds deliver nothing, after repeated waits.
-    pub unseen: Option<Failure>,
+    pub sync_failure: Option<Failure>,
     /// Whether objects carry the version of the module.
     pub versioned: bool,
     /// Version on the target, if it is newer than the desired one.

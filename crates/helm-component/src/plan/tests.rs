@@ -67,8 +67,8 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         inventory: Inventory::new(),
         unread: false,
         owned: BTreeSet::new(),
-        looks_in_vain: false,
-        unseen: None,
+        sync_timed_out: false,
+        sync_failure: None,
         versioned: false,
         newer: None,
         predecessor: Predecessor::None,
@@ -128,7 +128,7 @@ fn a_first_installation_does_not_wait_for_watches_before_it_applies() {
     seen.watching = true;
     assert_eq!(next(&seen), Step::Apply);
     apply(&mut seen);
-    assert_eq!(next(&seen), Step::Rest(Rest::Looking), "health is known from watches only");
+    assert_eq!(next(&seen), Step::Rest(Rest::WaitingForSync), "health is known from watches only");
     seen.watched = true;
     assert_eq!(next(&seen), Step::Rest(Rest::Ready));
 }
@@ -148,22 +148,22 @@ fn what_another_system_handed_over_is_sent_and_counts_as_applied_only_then() {
 fn watches_that_show_nothing_for_long_are_opened_for_what_is_served_by_now() {
     for order in [Order::Install, Order::Remove] {
         let mut seen = Observed { order, watched: false, ..running(vec![piece(deployment())]) };
-        assert_eq!(next(&seen), Step::Rest(Rest::Looking));
-        seen.unseen = Some(fault());
+        assert_eq!(next(&seen), Step::Rest(Rest::WaitingForSync));
+        seen.sync_failure = Some(fault());
         assert_eq!(
             next(&seen),
-            Step::Rest(Rest::Unseen(fault())),
+            Step::Rest(Rest::SyncFailed(fault())),
             "what is not seen is not told to be Ready"
         );
-        seen.looks_in_vain = true;
-        assert_eq!(next(&seen), Step::LookAgain);
+        seen.sync_timed_out = true;
+        assert_eq!(next(&seen), Step::Rediscover);
     }
 }
 
 #[test]
 fn a_module_is_first_looked_for_where_the_hub_may_have_forgotten_it() {
     let mut seen = Observed { versioned: true, ..fresh(vec![piece(deployment())]) };
-    assert_eq!(next(&seen), Step::Rest(Rest::Looking));
+    assert_eq!(next(&seen), Step::Rest(Rest::WaitingForSync));
     seen.watched = true;
     assert_eq!(next(&seen), Step::Apply);
 }
@@ -211,7 +211,7 @@ fn what_a_removal_takes_is_searched_for_where_the_inventory_does_not_tell() {
     let older = Observed { newer: Some("1.1.0".to_owned()), ..older };
     assert_eq!(next(&older), Step::Sweep);
     assert_eq!(next(&Observed { swept: true, ..older.clone() }), Step::Remove);
-    assert_eq!(next(&Observed { watched: false, ..older }), Step::Rest(Rest::Looking));
+    assert_eq!(next(&Observed { watched: false, ..older }), Step::Rest(Rest::WaitingForSync));
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn after_a_restart_the_watches_speak_first() {
     let mut seen = Observed { watching: false, watched: false, ..running(vec![piece(config("a"))]) };
     assert_eq!(next(&seen), Step::Watch);
     seen.watching = true;
-    assert_eq!(next(&seen), Step::Rest(Rest::Looking));
+    assert_eq!(next(&seen), Step::Rest(Rest::WaitingForSync));
 }
 
 #[test]

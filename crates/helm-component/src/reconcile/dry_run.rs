@@ -37,7 +37,7 @@ impl Pass<'_> {
             match plan::next(&seen) {
                 Step::Load => self.load().await,
                 Step::Watch => self.watch(),
-                Step::LookAgain => self.look_again().await,
+                Step::Rediscover => self.rediscover().await,
                 Step::LookForPredecessor => self.look_for_predecessor().await,
                 Step::LookForRelease => self.look_for_release().await,
                 Step::Record(_) => self.count_as_recorded(),
@@ -48,7 +48,7 @@ impl Pass<'_> {
                 Step::Apply => self.apply(&seen).await,
                 Step::Prune(surplus) => self.dry_run_prune(surplus, &seen, &mut prospect).await,
                 Step::DefaultResource => self.dry_run_default_resource(&mut prospect).await,
-                Step::Rest(Rest::Looking) => {
+                Step::Rest(Rest::WaitingForSync) => {
                     self.shown(until).await?;
                     steps = 0..STEPS;
                 }
@@ -186,11 +186,11 @@ fn stops(rest: &Rest) -> bool {
         | Rest::Newer(_)
         | Rest::NewerPredecessor(_)
         | Rest::UnknownPredecessor(_)
-        | Rest::Unseen(_)
+        | Rest::SyncFailed(_)
         | Rest::StrayManager(_)
         | Rest::RolledBack => true,
         Rest::Ready
-        | Rest::Looking
+        | Rest::WaitingForSync
         | Rest::Hook(_)
         | Rest::Progressing(_)
         | Rest::Unhealthy(_)

@@ -200,12 +200,12 @@ impl Pass<'_> {
     }
 
     /// Repeats discovery; the next step watches the kinds that it finds.
-    pub(super) async fn look_again(&mut self) {
-        match self.look_again_at_kinds().await {
+    pub(super) async fn rediscover(&mut self) {
+        match self.rediscover_kinds().await {
             Ok(()) => {
                 let now = Instant::now();
-                let looking = self.session.looking.unwrap_or_else(|| WatchWait::begin(now));
-                self.session.looking = Some(looking.looked(now));
+                let watch_wait = self.session.watch_wait.unwrap_or_else(|| WatchWait::begin(now));
+                self.session.watch_wait = Some(watch_wait.after_discovery(now));
                 self.done.watching = false;
             }
             Err(failure) => self.done.load = Some(failure),

@@ -70,7 +70,7 @@ impl Pass<'_> {
     }
 
     /// Repeats discovery: its earlier result may predate a CRD of the component.
-    pub(super) async fn look_again_at_kinds(&mut self) -> Result<(), Failure> {
+    pub(super) async fn rediscover_kinds(&mut self) -> Result<(), Failure> {
         let newer = self.cluster.discovery.newer_than(&self.kinds, &self.cluster.client).await;
         self.kinds = newer.map_err(|error| failure(&error))?;
         self.rescope();
@@ -120,7 +120,7 @@ impl Pass<'_> {
 
     async fn removal_step(&mut self) -> Result<Vec<String>, Failure> {
         if self.misses_a_kind() {
-            self.look_again_at_kinds().await?;
+            self.rediscover_kinds().await?;
         }
         if self.has_nothing() {
             // The release may consist of hooks alone.

@@ -177,7 +177,7 @@ pub(super) fn healthy(seen: &Observed, rest: &Rest) -> Aspect {
     if !failed.is_empty() {
         return aspect(types::HEALTHY, Status::False, Reason::Unhealthy, list(&failed));
     }
-    if let Rest::Unseen(failure) = rest {
+    if let Rest::SyncFailed(failure) = rest {
         return aspect(types::HEALTHY, Status::Unknown, failure.reason, &failure.message);
     }
     if !seen.watched || seen.content == Content::Stale {

@@ -10,7 +10,7 @@ use crate::plan::{DriftMode, Piece};
 fn a_version_that_was_not_sent_as_a_whole_is_not_told_as_the_one_on_the_target() {
     let seen = running(vec![piece(deployment())]);
     assert!(is_there(&seen, &Rest::Ready) && is_there(&seen, &Rest::Failed(fault())));
-    assert!(!is_there(&seen, &Rest::Looking) && !is_there(&seen, &Rest::Newer("2.0.0".to_owned())));
+    assert!(!is_there(&seen, &Rest::WaitingForSync) && !is_there(&seen, &Rest::Newer("2.0.0".to_owned())));
     let changed = running(vec![Piece { changed: true, ..piece(deployment()) }]);
     let unsent = [Rest::Failed(fault()), Rest::NewerPredecessor("2.0.0".to_owned())];
     assert!(unsent.iter().all(|rest| !is_there(&changed, rest)));
@@ -72,25 +72,25 @@ fn a_manager_that_is_not_there_makes_nothing_healthy() {
 fn who_was_ready_is_so_no_more_once_nothing_is_known_of_its_objects() {
     let pause = std::time::Duration::from_secs(40);
     let told = |rest: Rest| {
-        let finding = Finding { was_ready: true, looking: Some(pause), ..Finding::default() };
+        let finding = Finding { was_ready: true, watch_wait: Some(pause), ..Finding::default() };
         Ended { rest, finding }.progress()
     };
-    let first = told(Rest::Looking);
+    let first = told(Rest::WaitingForSync);
     assert_eq!((first.state, first.wait), (State::Ready, Wait::Answer(pause)), "nothing was done");
     let why = Failure::new(Reason::TargetForbidden, "Secret (watch Secret: no)");
-    let after = told(Rest::Unseen(why.clone()));
+    let after = told(Rest::SyncFailed(why.clone()));
     assert_eq!((after.state, after.reason, &after.message), (State::Warning, why.reason, &why.message));
     assert_eq!(after.failure.unwrap().retry_after, Some(pause));
 
     let mut seen = running(vec![piece(deployment())]);
     seen.watched = false;
-    let unknown = healthy(&seen, &Rest::Unseen(why.clone()));
+    let unknown = healthy(&seen, &Rest::SyncFailed(why.clone()));
     assert_eq!(
         (unknown.status, unknown.reason, unknown.message),
         (Status::Unknown, why.reason, why.message.clone())
     );
     seen.pieces[0].health = Some(kyma_health::HealthStatus::Failed);
-    let failed = healthy(&seen, &Rest::Unseen(why));
+    let failed = healthy(&seen, &Rest::SyncFailed(why));
     assert_eq!(failed.reason, Reason::Unhealthy, "what is seen is told");
 }
 

@@ -15,7 +15,7 @@ use crate::observe::rollback::taken;
 use crate::pass::Pass;
 use crate::plan::{Content, Observed};
 use crate::rollback;
-use crate::watch_wait::LOOK;
+use crate::watch_wait::WATCH_SYNC_TIMEOUT;
 
 /// Time until a retry after the hub refused the kept release, or after the tests could not run.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -47,7 +47,7 @@ impl Back {
     /// Returns the previous report, which stays after a restart until the watches show another state.
     pub(super) fn stands(&self) -> Option<Progress> {
         let told = self.is_back();
-        let look = told.retry_after.map_or(LOOK, |left| left.min(LOOK));
+        let look = told.retry_after.map_or(WATCH_SYNC_TIMEOUT, |left| left.min(WATCH_SYNC_TIMEOUT));
         self.stands.then(|| Progress::stopped(told.retry_after(look)))
     }
 
