@@ -97,10 +97,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         inventory: recorded.inventory.clone(),
         unread: recorded.form.is_unread(),
         owned: owned(pass, &snapshot, default.as_ref()),
-        sync_timed_out: pass
-            .session
-            .watch_wait
-            .is_some_and(|watch_wait| watch_wait.remaining(Instant::now()).is_zero()),
+        sync_timed_out: sync_timed_out(pass),
         sync_failure: sync_failure(pass).filter(|_| !watched),
         versioned: pass.inputs.as_ref().is_ok_and(Inputs::are_versioned),
         newer: version::newer(pass, &snapshot),
@@ -124,6 +121,11 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         awaited: pass.session.unready_since.is_some() || !was_ready(pass),
         removal: pass.done.removal.clone(),
     }
+}
+
+/// Reports whether the lists of the watches are overdue.
+fn sync_timed_out(pass: &Pass<'_>) -> bool {
+    pass.session.watch_wait.is_some_and(|watch_wait| watch_wait.remaining(Instant::now()).is_zero())
 }
 
 /// Returns why the streams of some kinds deliver nothing, once that lasts.

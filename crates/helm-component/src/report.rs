@@ -232,6 +232,7 @@ impl Ended {
 impl Finding {
     /// Returns the progress for the result of a pass.
     fn rest(&self, rest: Rest) -> Progress {
+        let sync_pause = self.watch_wait.unwrap_or(WATCH_SYNC_TIMEOUT);
         let look = self.look.into_iter().chain(self.again).min();
         match rest {
             // Kinds of the content's own CRDs that discovery lacks are not watched, so the pass is repeated.
@@ -241,12 +242,9 @@ impl Finding {
             }
             Rest::RolledBack => Progress::stopped(self.is_back()),
             Rest::WaitingForSync => {
-                let look = self.watch_wait.unwrap_or(WATCH_SYNC_TIMEOUT);
-                Progress::working("waiting for the first look at the target").again_after(look)
+                Progress::working("waiting for the first look at the target").again_after(sync_pause)
             }
-            Rest::SyncFailed(failure) => {
-                Progress::stopped(failure.retry_after(self.watch_wait.unwrap_or(WATCH_SYNC_TIMEOUT)))
-            }
+            Rest::SyncFailed(failure) => Progress::stopped(failure.retry_after(sync_pause)),
             Rest::Progressing(names) => {
                 let working = Progress::working(format!("waiting for {}", list(&names)));
                 match look {

@@ -13,7 +13,7 @@ pub(crate) const WATCH_SYNC_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_REDISCOVERY_PAUSE: Duration = Duration::from_mins(5);
 /// Number of discoveries without effect before a failure is reported, if a stream reports a cause.
 const DISCOVERIES_BEFORE_FAILURE: u32 = 2;
-/// Number of discoveries without effect before a failure is reported without a cause: the stream may be slow, and the target busy.
+/// The same if no stream reports a cause: the stream may be slow, and the target busy.
 const DISCOVERIES_BEFORE_UNEXPLAINED_FAILURE: u32 = 4;
 /// Maximum number of kinds in the message.
 const MAX_LISTED_KINDS: usize = 5;
