@@ -18,10 +18,10 @@ use crate::claims::Claims;
 use crate::component_key::ComponentKey;
 use crate::content::{OnlyTests, ParsedTexts, Sources};
 use crate::hand_overs::HandOvers;
+use crate::hook_watches::HookWatches;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::Memory;
 use crate::namespaces::Namespaces;
-use crate::outcomes::Outcomes;
 use crate::owner_waits::OwnerWaits;
 use crate::pass::{Pass, Shared};
 use crate::plan::Order;
@@ -58,19 +58,19 @@ impl HelmComponents {
         };
         let target_cache = TargetCache::new(Self::NAME, &runtime.process, waker());
         let namespaces = Namespaces::new(Self::NAME, &runtime.process, waker());
-        let outcomes = Outcomes::new(Self::NAME, &runtime.process, waker());
+        let hook_watches = HookWatches::new(Self::NAME, &runtime.process, waker());
         let handing = Arc::clone(&wakers);
         let hub_secrets =
             Arc::new(HubSecrets::new(hub, &content.oci_registry_cred_secret, runtime.access.clone()));
-        let (ended, awaited, waking) = (target_cache.clone(), Arc::clone(&hub_secrets), Arc::clone(&wakers));
-        let (endings, hook_ends) = (namespaces.clone(), outcomes.clone());
+        let (cache, awaited, waking) = (target_cache.clone(), Arc::clone(&hub_secrets), Arc::clone(&wakers));
+        let (watched_namespaces, watched_hooks) = (namespaces.clone(), hook_watches.clone());
         let release_records = Arc::<ReleaseRecords>::default();
         let records = Arc::clone(&release_records);
         runtime.access.on_change(move |change| {
             if let Some(secret) = change.secret() {
-                ended.access_changed(secret);
-                endings.access_changed(secret);
-                hook_ends.access_changed(secret);
+                cache.access_changed(secret);
+                watched_namespaces.access_changed(secret);
+                watched_hooks.access_changed(secret);
                 records.access_changed();
                 for component_key in awaited.awaiting(secret) {
                     wake(&waking, &component_key);
@@ -83,7 +83,7 @@ impl HelmComponents {
             namespaces,
             altered_names: AlteredNames::default(),
             release_records,
-            outcomes,
+            hook_watches,
             hub_secrets,
             hub_config_maps: Arc::default(),
             claims: Claims::default(),
@@ -189,7 +189,7 @@ impl Component for HelmComponents {
         self.shared.memory.forget(&component_key);
         self.shared.target_cache.forget(&component_key);
         self.shared.namespaces.forget(&component_key);
-        self.shared.outcomes.forget(&component_key);
+        self.shared.hook_watches.forget(&component_key);
         self.shared.hub_secrets.forget(&component_key);
         self.shared.hub_config_maps.forget(&component_key);
         self.shared.altered_names.forget(&component_key);

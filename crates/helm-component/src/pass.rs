@@ -14,11 +14,11 @@ use crate::component_key::ComponentKey;
 use crate::content::{Inputs, Sources};
 use crate::expressions::Rules;
 use crate::hand_overs::HandOvers;
+use crate::hook_watches::HookWatches;
 use crate::hub_config_maps::HubConfigMaps;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::{Memory, Session};
 use crate::namespaces::Namespaces;
-use crate::outcomes::Outcomes;
 use crate::owner_waits::OwnerWaits;
 use crate::plan::{Order, Predecessor, Rest};
 use crate::release::{self, Release};
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     /// Helm's records of releases in namespaces of targets.
     pub release_records: Arc<ReleaseRecords>,
     /// Results of hooks on targets.
-    pub outcomes: Outcomes,
+    pub hook_watches: HookWatches,
     /// Secrets of the hub that components use.
     pub hub_secrets: Arc<HubSecrets>,
     /// Revisions of the hub's ConfigMaps, for components that take values from them.

@@ -141,16 +141,16 @@ impl Pass<'_> {
     async fn one(&self, hook: &Hook, run: &Hooks) -> Result<HookProgress, Failure> {
         let mark = self.mark(run);
         let mapping = self.hook_kind(hook)?;
-        let (outcomes, identity) = (&self.shared.outcomes, hook.identity());
+        let (hook_watches, identity) = (&self.shared.hook_watches, hook.identity());
         let mut started = run.running.as_deref() == Some(&*hook.name());
         for _ in 0..TRIES {
             let live = self.live_hook(hook, &mapping).await?;
             // Read after the object, so that the streams' earlier reports are included.
-            let told = outcomes.told(&self.key, &mark, &identity);
+            let told = hook_watches.hook_state(&self.key, &mark, &identity);
             let is_lost = live.is_none() && (started || told == HookState::Running);
             let left = match &live {
                 Some(live) => Some(self.time_left(live)),
-                None => is_lost.then(|| outcomes.left(&self.key, &mark, &identity)),
+                None => is_lost.then(|| hook_watches.remaining_report_time(&self.key, &mark, &identity)),
             };
             let overdue = left == Some(Duration::ZERO);
             let is_gone = live.is_none() && (overdue || told == HookState::Gone);
@@ -276,8 +276,8 @@ impl Pass<'_> {
         let whole = |watch_spec: WatchSpec| WatchSpec { content: Content::Whole, ..watch_spec };
         let watch_specs: Vec<WatchSpec> = self.watch_specs(&ending).into_iter().map(whole).collect();
         let awaited: BTreeSet<Identity> = ending.iter().map(|hook| hook.identity()).collect();
-        let outcomes = &self.shared.outcomes;
-        outcomes.subscribe(&self.context.target, &self.key, mark, &watch_specs, awaited)
+        let hook_watches = &self.shared.hook_watches;
+        hook_watches.subscribe(&self.context.target, &self.key, mark, &watch_specs, awaited)
     }
 
     /// Returns the streams of hook objects of these kinds.
@@ -293,7 +293,7 @@ impl Pass<'_> {
         let records = recorded.hooks.iter().chain(&recorded.tests);
         let under_way = records.filter(|record| hooks::is_under_way(Some(*record)));
         let marks: Vec<String> = under_way.map(|record| self.mark(record)).collect();
-        self.shared.outcomes.retain(&self.context.target, &self.key, &marks);
+        self.shared.hook_watches.retain(&self.context.target, &self.key, &marks);
     }
 
     /// Returns the mark of a run's objects.

@@ -16,60 +16,60 @@ use crate::component_key::ComponentKey;
 use crate::hooks::{self, HookState};
 
 /// Maximum wait for the first list of a stream: events of a hook before that list may be missed.
-const OPENING: Duration = Duration::from_secs(5);
+const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time that a stream may take to report an object that is already gone.
-const NEWS: Duration = Duration::from_secs(5);
+const DELETION_REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum length of a failure that is kept, in characters.
-const WORDS: usize = 1024;
+const MAX_FAILURE_CHARS: usize = 1024;
 
 /// Results of the hooks that components wait for, as streams show them. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Outcomes {
+pub(crate) struct HookWatches {
     watches: Watches<ComponentKey>,
-    held: Arc<Mutex<HookSubscriptions>>,
+    state: Arc<Mutex<HookSubscriptions>>,
     /// Held while subscriptions change: the stored state and the streams must agree on them.
     subscribing: Arc<Mutex<()>>,
 }
 
 #[derive(Default)]
 struct HookSubscriptions {
-    subscriptions: HashMap<ComponentKey, AwaitedHooks>,
+    subscriptions: HashMap<ComponentKey, HookSubscription>,
 }
 
 /// Hooks that a component waits for.
 #[derive(Default)]
-struct AwaitedHooks {
+struct HookSubscription {
     target: Option<SecretKey>,
     /// Runs by the mark on their objects.
-    runs: BTreeMap<String, Run>,
+    runs: BTreeMap<String, HookRun>,
 }
 
 /// Hooks of one event that have an end to wait for.
 #[derive(Default)]
-struct Run {
+struct HookRun {
     watch_specs: Vec<WatchSpec>,
-    hooks: BTreeMap<Identity, Awaited>,
+    hooks: BTreeMap<Identity, AwaitedHook>,
     /// Beginning of the wait for the first lists of its streams.
-    opening: Option<Instant>,
+    first_lists_awaited: Option<Instant>,
 }
 
 /// Known state of a hook.
 #[derive(Default)]
-struct Awaited {
-    told: HookState,
+struct AwaitedHook {
+    state: HookState,
     /// Time of the first read that did not find it.
-    missed: Option<Instant>,
+    first_missed: Option<Instant>,
 }
 
-impl Outcomes {
+impl HookWatches {
     /// Returns an empty registry. Streams call `wake`, which must not block.
     pub(crate) fn new(
         operator: &'static str,
         process: &Process,
         wake: impl Fn(&ComponentKey) + Send + Sync + 'static,
     ) -> Self {
-        let held = Arc::<Mutex<HookSubscriptions>>::default();
-        let listening = Arc::clone(&held);
+        let state = Arc::<Mutex<HookSubscriptions>>::default();
+        let listening = Arc::clone(&state);
         let listener = move |target: Option<&SecretKey>,
                              watch_spec: &WatchSpec,
                              event: &ObjectEvent,
@@ -77,14 +77,14 @@ impl Outcomes {
             let concerned: Vec<&ComponentKey> =
                 subscribers.iter().filter(|component_key| concerns(event, component_key)).collect();
             {
-                let mut held = lock(&listening);
+                let mut state = lock(&listening);
                 for component_key in &concerned {
-                    held.take(component_key, target, watch_spec, event);
+                    state.take(component_key, target, watch_spec, event);
                 }
             }
             concerned.into_iter().for_each(&wake);
         };
-        Self { watches: Watches::new(operator, process, listener), held, subscribing: Arc::default() }
+        Self { watches: Watches::new(operator, process, listener), state, subscribing: Arc::default() }
     }
 
     /// Subscribes `component_key` to the hooks of a run. Returns how long the first lists of its streams may still take;
@@ -102,7 +102,9 @@ impl Outcomes {
         }
         let unhealthy = self.watches.unhealthy(target, watch_specs.to_vec());
         let is_awaited = unhealthy.iter().any(|(_, why)| why.is_none());
-        is_awaited.then(|| lock(&self.held).opening(component_key, mark, Instant::now())).flatten()
+        is_awaited
+            .then(|| lock(&self.state).remaining_list_time(component_key, mark, Instant::now()))
+            .flatten()
     }
 
     fn open(
@@ -117,7 +119,7 @@ impl Outcomes {
         if target.is_withdrawn() {
             return false;
         }
-        let streams = lock(&self.held).subscribe(target.key(), component_key, (mark, watch_specs), hooks);
+        let streams = lock(&self.state).subscribe(target.key(), component_key, (mark, watch_specs), hooks);
         let refused = self.watches.subscribe(target, component_key, streams).err();
         if let Some(limit) = &refused {
             tracing::info!(component = %component_key.name, "{limit}; hooks are asked how they end");
@@ -126,22 +128,27 @@ impl Outcomes {
     }
 
     /// Returns the state of a hook of the run with this mark, as streams showed it.
-    pub(crate) fn told(&self, component_key: &ComponentKey, mark: &str, hook: &Identity) -> HookState {
-        let mut held = lock(&self.held);
-        held.awaited(component_key, mark, hook).map(|awaited| awaited.told.clone()).unwrap_or_default()
+    pub(crate) fn hook_state(&self, component_key: &ComponentKey, mark: &str, hook: &Identity) -> HookState {
+        let mut state = lock(&self.state);
+        state.awaited(component_key, mark, hook).map(|awaited| awaited.state.clone()).unwrap_or_default()
     }
 
     /// Returns how long a stream may still take to report a hook whose object is missing.
-    pub(crate) fn left(&self, component_key: &ComponentKey, mark: &str, hook: &Identity) -> Duration {
-        let mut held = lock(&self.held);
-        let awaited = held.awaited(component_key, mark, hook);
-        awaited.map(|awaited| awaited.left(Instant::now())).unwrap_or_default()
+    pub(crate) fn remaining_report_time(
+        &self,
+        component_key: &ComponentKey,
+        mark: &str,
+        hook: &Identity,
+    ) -> Duration {
+        let mut state = lock(&self.state);
+        let awaited = state.awaited(component_key, mark, hook);
+        awaited.map(|awaited| awaited.remaining_report_time(Instant::now())).unwrap_or_default()
     }
 
     /// Limits the subscriptions of `component_key` to these runs, and drops the state of others.
     pub(crate) fn retain(&self, target: &ComponentTarget, component_key: &ComponentKey, marks: &[String]) {
         let _subscribing = lock(&self.subscribing);
-        let left = lock(&self.held).retain(component_key, marks);
+        let left = lock(&self.state).retain(component_key, marks);
         match left {
             Some(left) if left.is_empty() => self.watches.unsubscribe(component_key),
             Some(left) => {
@@ -163,7 +170,7 @@ impl Outcomes {
     pub(crate) fn forget(&self, component_key: &ComponentKey) {
         let _subscribing = lock(&self.subscribing);
         self.watches.unsubscribe(component_key);
-        lock(&self.held).subscriptions.remove(component_key);
+        lock(&self.state).subscriptions.remove(component_key);
     }
 }
 
@@ -178,7 +185,7 @@ impl HookSubscriptions {
     ) -> Vec<WatchSpec> {
         let subscription = self.subscriptions.entry(component_key.clone()).or_default();
         if subscription.target.as_ref() != target {
-            *subscription = AwaitedHooks { target: target.cloned(), runs: BTreeMap::new() };
+            *subscription = HookSubscription { target: target.cloned(), runs: BTreeMap::new() };
         }
         let run = subscription.runs.entry(mark.to_owned()).or_default();
         run.watch_specs = watch_specs.to_vec();
@@ -189,10 +196,15 @@ impl HookSubscriptions {
     }
 
     /// Returns the remaining time for the first lists of a run's streams.
-    fn opening(&mut self, component_key: &ComponentKey, mark: &str, now: Instant) -> Option<Duration> {
+    fn remaining_list_time(
+        &mut self,
+        component_key: &ComponentKey,
+        mark: &str,
+        now: Instant,
+    ) -> Option<Duration> {
         let run = self.subscriptions.get_mut(component_key)?.runs.get_mut(mark)?;
-        let since = *run.opening.get_or_insert(now);
-        OPENING.checked_sub(now.saturating_duration_since(since)).filter(|left| !left.is_zero())
+        let since = *run.first_lists_awaited.get_or_insert(now);
+        FIRST_LIST_TIMEOUT.checked_sub(now.saturating_duration_since(since)).filter(|left| !left.is_zero())
     }
 
     /// Drops other runs; returns the streams that are still needed, if that changed.
@@ -207,7 +219,12 @@ impl HookSubscriptions {
         (after != before).then_some(left)
     }
 
-    fn awaited(&mut self, component_key: &ComponentKey, mark: &str, hook: &Identity) -> Option<&mut Awaited> {
+    fn awaited(
+        &mut self,
+        component_key: &ComponentKey,
+        mark: &str,
+        hook: &Identity,
+    ) -> Option<&mut AwaitedHook> {
         self.subscriptions.get_mut(component_key)?.runs.get_mut(mark)?.hooks.get_mut(hook)
     }
 
@@ -233,13 +250,13 @@ impl HookSubscriptions {
     }
 }
 
-impl AwaitedHooks {
+impl HookSubscription {
     fn watch_specs(&self) -> Vec<WatchSpec> {
         self.runs.values().flat_map(|run| run.watch_specs.clone()).collect()
     }
 }
 
-impl Run {
+impl HookRun {
     fn take_list(&mut self, mark: &str, kind: &GroupKind, objects: &[DynamicObject]) {
         let listed: BTreeSet<Identity> = objects
             .iter()
@@ -247,12 +264,12 @@ impl Run {
             .map(|object| identity(kind, object))
             .collect();
         // The object was deleted while the stream was interrupted.
-        let is_lost = |hook: &Identity, awaited: &Awaited| {
-            hook.group_kind() == *kind && awaited.told == HookState::Running && !listed.contains(hook)
+        let is_lost = |hook: &Identity, awaited: &AwaitedHook| {
+            hook.group_kind() == *kind && awaited.state == HookState::Running && !listed.contains(hook)
         };
         for (hook, awaited) in &mut self.hooks {
             if is_lost(hook, awaited) {
-                awaited.told = HookState::Gone;
+                awaited.state = HookState::Gone;
             }
         }
         for object in objects {
@@ -266,28 +283,28 @@ impl Run {
         }
         let Some(awaited) = self.hooks.get_mut(&identity(kind, object)) else { return };
         // A result is final, whatever happens to the object.
-        if matches!(awaited.told, HookState::Ended(_)) {
+        if matches!(awaited.state, HookState::Ended(_)) {
             return;
         }
         let deleting = object.metadata.deletion_timestamp.is_some();
-        awaited.told = match hooks::end(&object.data, deleting) {
-            Some(end) => HookState::Ended(end.map_err(|why| why.chars().take(WORDS).collect())),
+        awaited.state = match hooks::end(&object.data, deleting) {
+            Some(end) => HookState::Ended(end.map_err(|why| why.chars().take(MAX_FAILURE_CHARS).collect())),
             None if gone => HookState::Gone,
             None => HookState::Running,
         };
     }
 }
 
-impl Awaited {
-    fn left(&mut self, now: Instant) -> Duration {
-        let missed = *self.missed.get_or_insert(now);
-        NEWS.saturating_sub(now.saturating_duration_since(missed))
+impl AwaitedHook {
+    fn remaining_report_time(&mut self, now: Instant) -> Duration {
+        let first_missed = *self.first_missed.get_or_insert(now);
+        DELETION_REPORT_TIMEOUT.saturating_sub(now.saturating_duration_since(first_missed))
     }
 }
 
-impl std::fmt::Debug for Outcomes {
+impl std::fmt::Debug for HookWatches {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Outcomes").finish_non_exhaustive()
+        f.debug_struct("HookWatches").finish_non_exhaustive()
     }
 }
 
