@@ -111,7 +111,7 @@ pub(crate) struct Session {
     /// Whether the release's namespace was seen or created.
     pub namespace_ready: bool,
     /// Namespaces that are being deleted, with the time of the last answer of the target that said so.
-    pub(crate) ending: BTreeMap<String, Instant>,
+    pub(crate) terminating_namespaces: BTreeMap<String, Instant>,
     /// Time since which objects are not ready, in Unix seconds; `None` while they are.
     pub unready_since: Option<i64>,
     /// Whether the component was reported unhealthy: then failures are reported without delay.

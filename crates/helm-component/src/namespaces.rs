@@ -17,19 +17,19 @@ use crate::component_key::ComponentKey;
 use read_times::ReadTimes;
 
 /// Maximum number of streams for one component; further namespaces are read instead.
-const MOST: usize = 8;
+const MAX_WATCHED_NAMESPACES: usize = 8;
 /// Prefix of the field selector of a stream.
-const NAMED: &str = "metadata.name=";
+const NAME_SELECTOR_PREFIX: &str = "metadata.name=";
 
 /// State of a namespace as a stream shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shown {
+pub(crate) enum WatchedPhase {
     /// Unknown: there is no healthy stream.
-    Nothing,
+    Unknown,
     /// The namespace is being deleted.
-    Ending,
+    Terminating,
     /// The namespace exists or not; in either case, objects or the namespace itself may be created.
-    Over,
+    NotTerminating,
 }
 
 /// Namespaces of all targets that components wait for. Cheap to clone.
@@ -51,7 +51,7 @@ struct NamespaceState {
     /// Number of subscribers of each namespace.
     subscribers: HashMap<NamespaceKey, usize>,
     /// Last state of namespaces with subscribers.
-    shown: HashMap<NamespaceKey, Shown>,
+    phases: HashMap<NamespaceKey, WatchedPhase>,
     read: ReadTimes,
 }
 
@@ -68,11 +68,12 @@ impl Namespaces {
                              watch_spec: &WatchSpec,
                              event: &ObjectEvent,
                              subscribers: &[ComponentKey]| {
-            let name = watch_spec.fields.as_deref().and_then(|fields| fields.strip_prefix(NAMED));
+            let name =
+                watch_spec.fields.as_deref().and_then(|fields| fields.strip_prefix(NAME_SELECTOR_PREFIX));
             let Some(name) = name else { return };
-            let shown = shown(event);
-            let is_news = lock(&listening).show((target.cloned(), name.to_owned()), shown);
-            if shown == Shown::Over && is_news {
+            let phase = phase(event);
+            let is_news = lock(&listening).record_phase((target.cloned(), name.to_owned()), phase);
+            if phase == WatchedPhase::NotTerminating && is_news {
                 subscribers.iter().for_each(&wake);
             }
         };
@@ -92,7 +93,7 @@ impl Namespaces {
         if target.is_withdrawn() {
             return;
         }
-        let names: BTreeSet<String> = names.into_iter().take(MOST).collect();
+        let names: BTreeSet<String> = names.into_iter().take(MAX_WATCHED_NAMESPACES).collect();
         let keys = names.iter().map(|name| key(target, name)).collect();
         if !lock(&self.state).subscribe(component_key, keys) {
             return;
@@ -105,27 +106,27 @@ impl Namespaces {
     }
 
     /// Returns the state of a namespace that a component waits for.
-    pub(crate) fn shown(&self, target: &ComponentTarget, name: &str) -> Shown {
-        let shown = lock(&self.state).shown.get(&key(target, name)).copied();
-        match shown {
-            Some(shown) if self.watches.is_healthy(target, [watch_spec(name)]) => shown,
-            _ => Shown::Nothing,
+    pub(crate) fn phase(&self, target: &ComponentTarget, name: &str) -> WatchedPhase {
+        let phase = lock(&self.state).phases.get(&key(target, name)).copied();
+        match phase {
+            Some(phase) if self.watches.is_healthy(target, [watch_spec(name)]) => phase,
+            _ => WatchedPhase::Unknown,
         }
     }
 
     /// Reports whether a component read the namespace a moment ago and found it.
-    pub(crate) fn is_seen(&self, target: &ComponentTarget, name: &str) -> bool {
+    pub(crate) fn was_read(&self, target: &ComponentTarget, name: &str) -> bool {
         lock(&self.state).read.has(&key(target, name), Instant::now())
     }
 
     /// Notes that a namespace exists.
-    pub(crate) fn saw(&self, target: &ComponentTarget, name: &str) {
-        lock(&self.state).read.saw(key(target, name), Instant::now());
+    pub(crate) fn record_read(&self, target: &ComponentTarget, name: &str) {
+        lock(&self.state).read.record(key(target, name), Instant::now());
     }
 
     /// Notes that a namespace is gone or is being deleted.
-    pub(crate) fn missed(&self, target: &ComponentTarget, name: &str) {
-        lock(&self.state).read.missed(&key(target, name));
+    pub(crate) fn forget_read(&self, target: &ComponentTarget, name: &str) {
+        lock(&self.state).read.remove(&key(target, name));
     }
 
     /// Ends the streams of a target whose Secret changed, and drops the state that they reported.
@@ -155,7 +156,7 @@ impl NamespaceState {
             *count -= 1;
             if *count == 0 {
                 self.subscribers.remove(key);
-                self.shown.remove(key);
+                self.phases.remove(key);
             }
         }
         let is_other = before != keys;
@@ -167,8 +168,8 @@ impl NamespaceState {
 
     /// Stores the state of a namespace; reports whether it changed. An event of a stream that has just ended is not
     /// kept.
-    fn show(&mut self, key: NamespaceKey, shown: Shown) -> bool {
-        self.subscribers.contains_key(&key) && self.shown.insert(key, shown) != Some(shown)
+    fn record_phase(&mut self, key: NamespaceKey, phase: WatchedPhase) -> bool {
+        self.subscribers.contains_key(&key) && self.phases.insert(key, phase) != Some(phase)
     }
 
     /// Drops everything about the targets through a Secret.
@@ -196,17 +197,17 @@ fn key(target: &ComponentTarget, name: &str) -> NamespaceKey {
 
 fn watch_spec(name: &str) -> WatchSpec {
     let kind = ApiResource::erase::<Namespace>(&());
-    WatchSpec { fields: Some(format!("{NAMED}{name}")), ..WatchSpec::in_kind(&kind) }
+    WatchSpec { fields: Some(format!("{NAME_SELECTOR_PREFIX}{name}")), ..WatchSpec::in_kind(&kind) }
 }
 
-fn shown(event: &ObjectEvent) -> Shown {
-    let is_ending = |object: &DynamicObject| object.metadata.deletion_timestamp.is_some();
-    let ending = match event {
-        ObjectEvent::Listed { objects, .. } => objects.iter().any(is_ending),
-        ObjectEvent::Applied(object) => is_ending(object),
+fn phase(event: &ObjectEvent) -> WatchedPhase {
+    let is_terminating = |object: &DynamicObject| object.metadata.deletion_timestamp.is_some();
+    let terminating = match event {
+        ObjectEvent::Listed { objects, .. } => objects.iter().any(is_terminating),
+        ObjectEvent::Applied(object) => is_terminating(object),
         ObjectEvent::Deleted(_) => false,
     };
-    if ending { Shown::Ending } else { Shown::Over }
+    if terminating { WatchedPhase::Terminating } else { WatchedPhase::NotTerminating }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -219,8 +220,8 @@ mod tests {
 
     use super::*;
 
-    fn namespace(ending: bool) -> DynamicObject {
-        let deleted = ending.then_some("2026-01-01T00:00:00Z");
+    fn namespace(terminating: bool) -> DynamicObject {
+        let deleted = terminating.then_some("2026-01-01T00:00:00Z");
         let metadata = json!({"name": "n", "uid": "u", "deletionTimestamp": deleted});
         serde_json::from_value(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
             .unwrap()
@@ -232,11 +233,11 @@ mod tests {
 
     #[test]
     fn a_namespace_ends_until_it_is_gone_or_another_one_is_there() {
-        assert_eq!(shown(&listed(vec![namespace(true)])), Shown::Ending);
-        assert_eq!(shown(&ObjectEvent::Applied(Box::new(namespace(true)))), Shown::Ending);
-        assert_eq!(shown(&ObjectEvent::Deleted(Box::new(namespace(true)))), Shown::Over);
-        assert_eq!(shown(&listed(vec![])), Shown::Over);
-        assert_eq!(shown(&listed(vec![namespace(false)])), Shown::Over);
+        assert_eq!(phase(&listed(vec![namespace(true)])), WatchedPhase::Terminating);
+        assert_eq!(phase(&ObjectEvent::Applied(Box::new(namespace(true)))), WatchedPhase::Terminating);
+        assert_eq!(phase(&ObjectEvent::Deleted(Box::new(namespace(true)))), WatchedPhase::NotTerminating);
+        assert_eq!(phase(&listed(vec![])), WatchedPhase::NotTerminating);
+        assert_eq!(phase(&listed(vec![namespace(false)])), WatchedPhase::NotTerminating);
     }
 
     fn component_key(name: &str) -> ComponentKey {
@@ -253,7 +254,7 @@ mod tests {
     }
 
     fn is_empty(state: &NamespaceState) -> bool {
-        state.subscriptions.is_empty() && state.subscribers.is_empty() && state.shown.is_empty()
+        state.subscriptions.is_empty() && state.subscribers.is_empty() && state.phases.is_empty()
     }
 
     #[test]
@@ -263,12 +264,15 @@ mod tests {
         assert!(!state.subscribe(&component_key("a"), keys(&["x", "y"])), "the same as before");
         assert!(state.subscribe(&component_key("b"), keys(&["y"])));
         for name in ["x", "y"] {
-            assert!(state.show(key("t", name), Shown::Ending));
+            assert!(state.record_phase(key("t", name), WatchedPhase::Terminating));
         }
-        assert!(!state.show(key("t", "y"), Shown::Ending), "the same as before");
+        assert!(!state.record_phase(key("t", "y"), WatchedPhase::Terminating), "the same as before");
         assert!(state.subscribe(&component_key("a"), BTreeSet::new()));
-        assert_eq!(state.shown.keys().collect::<Vec<_>>(), [&key("t", "y")]);
-        assert!(!state.show(key("t", "x"), Shown::Over), "an event of an ended stream");
+        assert_eq!(state.phases.keys().collect::<Vec<_>>(), [&key("t", "y")]);
+        assert!(
+            !state.record_phase(key("t", "x"), WatchedPhase::NotTerminating),
+            "an event of an ended stream"
+        );
         state.subscribe(&component_key("b"), BTreeSet::new());
         assert!(is_empty(&state));
     }
@@ -278,10 +282,10 @@ mod tests {
         let mut state = NamespaceState::default();
         state.subscribe(&component_key("a"), keys(&["x"]));
         state.subscribe(&component_key("b"), [key("other", "x")].into());
-        state.show(key("t", "x"), Shown::Ending);
-        state.show(key("other", "x"), Shown::Ending);
+        state.record_phase(key("t", "x"), WatchedPhase::Terminating);
+        state.record_phase(key("other", "x"), WatchedPhase::Terminating);
         state.access_changed("t");
-        assert_eq!(state.shown.keys().collect::<Vec<_>>(), [&key("other", "x")]);
+        assert_eq!(state.phases.keys().collect::<Vec<_>>(), [&key("other", "x")]);
         state.access_changed("other");
         assert!(is_empty(&state));
     }

@@ -149,7 +149,7 @@ pub(crate) struct Done {
     /// Whether the causes that hold up objects were read.
     pub(crate) explained: bool,
     /// Namespaces that this pass has read, to see whether they are being deleted.
-    pub(crate) looked_at: BTreeSet<String>,
+    pub(crate) read_namespaces: BTreeSet<String>,
     /// Result of keeping the Ready release, once it was tried.
     pub(crate) keep: Option<Result<(), Failure>>,
     /// Wait or failure of the chart's tests, once they were handled.

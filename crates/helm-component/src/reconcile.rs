@@ -7,7 +7,6 @@ mod apply;
 mod chart_tests;
 mod default_resource;
 mod dry_run;
-mod endings;
 mod former;
 mod health;
 mod history;
@@ -21,6 +20,7 @@ mod prune;
 mod removal;
 mod resolve;
 mod rollback;
+mod terminating_namespaces;
 mod values;
 
 use std::sync::Arc;
@@ -109,7 +109,7 @@ impl<'a> Pass<'a> {
         }
         pass.name_version();
         pass.rescope();
-        pass.see_endings();
+        pass.forget_deleted_namespaces();
         Ok(pass)
     }
 
@@ -228,7 +228,7 @@ impl<'a> Pass<'a> {
         let is_syncing = matches!(rest, Rest::WaitingForSync | Rest::SyncFailed(_));
         let watch_wait = self.session.watch_wait.filter(|_| is_syncing);
         self.session.watch_wait = watch_wait.or_else(|| is_syncing.then(|| WatchWait::begin(Instant::now())));
-        self.await_endings();
+        self.watch_terminating_namespaces();
         self.leave_hooks();
         self.forget_before(seen);
         self.keep_claims(seen);

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use super::NamespaceKey;
 
 /// Time for which a read namespace counts as existing. A component that finds it gone removes it from the cache.
-const LASTS: Duration = Duration::from_secs(5);
+const NAMESPACE_READ_TTL: Duration = Duration::from_secs(5);
 /// Maximum number of remembered namespaces; others are read.
-const MOST: usize = 1024;
+const MAX_NAMESPACE_READS: usize = 1024;
 
 /// Time of the last read of each namespace.
 #[derive(Debug, Default)]
@@ -19,16 +19,16 @@ impl ReadTimes {
         self.0.get(key).is_some_and(|seen| counts(*seen, now))
     }
 
-    pub(super) fn saw(&mut self, key: NamespaceKey, now: Instant) {
-        if self.0.len() >= MOST {
+    pub(super) fn record(&mut self, key: NamespaceKey, now: Instant) {
+        if self.0.len() >= MAX_NAMESPACE_READS {
             self.0.retain(|_, seen| counts(*seen, now));
         }
-        if self.0.len() < MOST {
+        if self.0.len() < MAX_NAMESPACE_READS {
             self.0.insert(key, now);
         }
     }
 
-    pub(super) fn missed(&mut self, key: &NamespaceKey) {
+    pub(super) fn remove(&mut self, key: &NamespaceKey) {
         self.0.remove(key);
     }
 
@@ -38,7 +38,7 @@ impl ReadTimes {
 }
 
 fn counts(seen: Instant, now: Instant) -> bool {
-    now.saturating_duration_since(seen) < LASTS
+    now.saturating_duration_since(seen) < NAMESPACE_READ_TTL
 }
 
 #[cfg(test)]
@@ -50,21 +50,24 @@ mod tests {
     }
 
     #[test]
-    fn one_counts_for_a_moment_unless_somebody_missed_it() {
+    fn a_read_counts_until_its_ttl_or_its_removal() {
         let (mut seen, start) = (ReadTimes::default(), Instant::now());
-        seen.saw(key(0), start);
-        assert!(seen.has(&key(0), start + LASTS / 2) && !seen.has(&key(1), start));
-        assert!(!seen.has(&key(0), start + LASTS));
-        seen.missed(&key(0));
+        seen.record(key(0), start);
+        assert!(seen.has(&key(0), start + NAMESPACE_READ_TTL / 2) && !seen.has(&key(1), start));
+        assert!(!seen.has(&key(0), start + NAMESPACE_READ_TTL));
+        seen.remove(&key(0));
         assert!(!seen.has(&key(0), start));
     }
 
     #[test]
-    fn they_are_never_many() {
+    fn reads_are_bounded() {
         let (mut seen, start) = (ReadTimes::default(), Instant::now());
-        (0..=MOST).for_each(|number| seen.saw(key(number), start));
-        assert!(seen.has(&key(0), start) && !seen.has(&key(MOST), start));
-        seen.saw(key(MOST), start + LASTS);
-        assert!(seen.has(&key(MOST), start + LASTS) && seen.0.len() == 1, "old ones made room");
+        (0..=MAX_NAMESPACE_READS).for_each(|number| seen.record(key(number), start));
+        assert!(seen.has(&key(0), start) && !seen.has(&key(MAX_NAMESPACE_READS), start));
+        seen.record(key(MAX_NAMESPACE_READS), start + NAMESPACE_READ_TTL);
+        assert!(
+            seen.has(&key(MAX_NAMESPACE_READS), start + NAMESPACE_READ_TTL) && seen.0.len() == 1,
+            "old ones made room"
+        );
     }
 }

@@ -11,7 +11,7 @@ use kyma_object_set::{
 use kyma_sdk::{Failure, WatchSpec};
 use serde_json::json;
 
-use super::endings::fault_of;
+use super::terminating_namespaces::fault_of;
 use super::{LAG, Pass, failure};
 use crate::away::away;
 use crate::claims::Reach;
@@ -218,7 +218,7 @@ impl Pass<'_> {
             return failure(&CallError::group_unknown(identity));
         }
         if let (Reason::NamespaceTerminating, Some(namespace)) = (error.reason(), &identity.namespace) {
-            self.looked_at(namespace, true);
+            self.record_namespace(namespace, true);
             return fault_of(Some(identity), namespace);
         }
         let makes = |namespace: &str| {
@@ -238,7 +238,7 @@ impl Pass<'_> {
             self.session.namespace_ready = false;
         }
         for name in absent {
-            self.shared.namespaces.missed(&self.context.target, name);
+            self.shared.namespaces.forget_read(&self.context.target, name);
         }
         let mut names = absent.iter();
         let Some(name) = names.next() else { return };

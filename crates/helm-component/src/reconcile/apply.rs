@@ -15,7 +15,7 @@ use kyma_object_set::{
 };
 use kyma_sdk::Failure;
 
-use super::endings::fault_of;
+use super::terminating_namespaces::fault_of;
 use super::{Pass, failure};
 use crate::observe::former;
 use crate::plan;
@@ -39,26 +39,26 @@ impl Pass<'_> {
             return Ok(());
         }
         let name = &inputs.release.namespace.clone();
-        if self.ends(name) {
+        if self.is_known_terminating(name) {
             return Err(fault_of(None, name));
         }
-        let (seen, target) = (&self.shared.namespaces, &self.context.target);
-        if self.is_seen(name) {
+        let (known_namespaces, target) = (&self.shared.namespaces, &self.context.target);
+        if self.was_read(name) {
             return Ok(());
         }
         let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
         match namespaces.get_metadata_opt(name).await {
             Ok(Some(found)) => {
-                let ending = found.metadata.deletion_timestamp.is_some();
-                self.looked_at(name, ending);
-                return if ending {
+                let terminating = found.metadata.deletion_timestamp.is_some();
+                self.record_namespace(name, terminating);
+                return if terminating {
                     Err(fault_of(None, name))
                 } else {
-                    seen.saw(target, name);
+                    known_namespaces.record_read(target, name);
                     Ok(())
                 };
             }
-            Ok(None) => self.looked_at(name, false),
+            Ok(None) => self.record_namespace(name, false),
             // A role that allows create may not allow get.
             Err(kube::Error::Api(status)) if status.code == 403 => {}
             Err(error) => return Err(Failure::target(&format!("read Namespace {name}"), &error)),
@@ -68,7 +68,7 @@ impl Pass<'_> {
         let params = PostParams { field_manager: Some(self.ownership.creator()), ..PostParams::default() };
         match namespaces.create(&params, &namespace).await {
             Ok(_) => {
-                seen.saw(target, name);
+                known_namespaces.record_read(target, name);
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
@@ -132,7 +132,7 @@ impl Pass<'_> {
         self.note_before(&loaded);
         let due =
             seen.pieces.iter().filter(|piece| seen.needs_apply(piece)).map(|piece| piece.identity.clone());
-        let due = match self.hold_back(seen, due.collect()).await {
+        let due = match self.exclude_terminating_namespaces(seen, due.collect()).await {
             Ok(due) => due,
             Err(failure) => {
                 self.done.load = Some(failure);

@@ -82,8 +82,8 @@ const CLASSES: [Class; 13] = [
             (ERRORS, "answers_of_real_api_servers_are_distinguished"),
             (BACKOFF, "every_refusal_by_a_target_is_tried_again_after_5_s_to_10_min"),
             (
-                "crates/helm-component/src/reconcile/endings.rs",
-                "an_hour_of_ending_costs_a_handful_of_questions",
+                "crates/helm-component/src/reconcile/terminating_namespaces.rs",
+                "an_hour_of_termination_costs_few_requests",
             ),
         ],
         told: Some((HERE, "a_namespace_that_is_being_deleted_costs_a_handful_of_requests_whatever_happens")),
