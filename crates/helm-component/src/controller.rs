@@ -14,15 +14,15 @@ use kyma_targets::ServiceAccount;
 
 use crate::account::Accounts;
 use crate::args::{ContentArgs, Flags};
-use crate::claims::Claims;
 use crate::component_key::ComponentKey;
 use crate::content::{OnlyTests, ParsedTexts, Sources};
-use crate::hand_overs::HandOvers;
 use crate::hook_watches::HookWatches;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::Memory;
 use crate::namespaces::Namespaces;
 use crate::owner_waits::OwnerWaits;
+use crate::ownership_requests::OwnershipRequests;
+use crate::ownership_transfers::OwnershipTransfers;
 use crate::pass::{Pass, Shared};
 use crate::plan::Order;
 use crate::prospect::Prospect;
@@ -59,7 +59,7 @@ impl HelmComponents {
         let target_cache = TargetCache::new(Self::NAME, &runtime.process, waker());
         let namespaces = Namespaces::new(Self::NAME, &runtime.process, waker());
         let hook_watches = HookWatches::new(Self::NAME, &runtime.process, waker());
-        let handing = Arc::clone(&wakers);
+        let transfer_wakers = Arc::clone(&wakers);
         let hub_secrets =
             Arc::new(HubSecrets::new(hub, &content.oci_registry_cred_secret, runtime.access.clone()));
         let (cache, awaited, waking) = (target_cache.clone(), Arc::clone(&hub_secrets), Arc::clone(&wakers));
@@ -86,10 +86,10 @@ impl HelmComponents {
             hook_watches,
             hub_secrets,
             hub_config_maps: Arc::default(),
-            claims: Claims::default(),
+            ownership_requests: OwnershipRequests::default(),
             owner_waits: OwnerWaits::default(),
             searches: Searches::default(),
-            hand_overs: HandOvers::new(move |heir| wake(&handing, heir)),
+            ownership_transfers: OwnershipTransfers::new(move |new_owner| wake(&transfer_wakers, new_owner)),
             memory: Memory::default(),
             protection: protection(&runtime.settings.target_namespace),
             flap_limit: content.flap_limit(),
@@ -184,7 +184,7 @@ impl Component for HelmComponents {
     fn forget(&self, namespace: &str, name: &str) {
         // Needed even if no pass ever stored a session.
         let component_key = ComponentKey::of(namespace, name);
-        // First, so that nothing is handed over to a component that can no longer be requeued.
+        // First, so that nothing is transferred to a component that can no longer be requeued.
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).remove(&component_key);
         self.shared.memory.forget(&component_key);
         self.shared.target_cache.forget(&component_key);
@@ -193,8 +193,8 @@ impl Component for HelmComponents {
         self.shared.hub_secrets.forget(&component_key);
         self.shared.hub_config_maps.forget(&component_key);
         self.shared.altered_names.forget(&component_key);
-        self.shared.claims.forget(&component_key);
-        self.shared.hand_overs.forget(&component_key);
+        self.shared.ownership_requests.forget(&component_key);
+        self.shared.ownership_transfers.forget(&component_key);
         self.shared.owner_waits.forget(&component_key);
         for waiting in self.shared.owner_waits.of(&component_key) {
             wake(&self.wakers, &waiting);

@@ -224,7 +224,7 @@ fn owned(pass: &Pass<'_>, snapshot: &Snapshot, default: Option<&Identity>) -> BT
         .filter(|(_, seen)| seen.observed.owner.as_deref() == Some(owner) && !seen.observed.deleting);
     ours.filter(|(_, seen)| !seen.observed.fingerprint.is_empty())
         .map(|(identity, _)| identity)
-        .chain(pass.handed.keys())
+        .chain(pass.received.keys())
         .filter(|identity| Some(*identity) != default)
         .cloned()
         .collect()

@@ -9,17 +9,17 @@ use kyma_object_set::drift::FlapLimit;
 use kyma_object_set::{Cluster, Entry, Identity, Kinds, Ownership, Protection};
 use kyma_sdk::{Context, Failure};
 
-use crate::claims::Claims;
 use crate::component_key::ComponentKey;
 use crate::content::{Inputs, Sources};
 use crate::expressions::Rules;
-use crate::hand_overs::HandOvers;
 use crate::hook_watches::HookWatches;
 use crate::hub_config_maps::HubConfigMaps;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::{Memory, Session};
 use crate::namespaces::Namespaces;
 use crate::owner_waits::OwnerWaits;
+use crate::ownership_requests::OwnershipRequests;
+use crate::ownership_transfers::OwnershipTransfers;
 use crate::plan::{Order, Predecessor, Rest};
 use crate::release::{self, Release};
 use crate::release_names::AlteredNames;
@@ -45,14 +45,14 @@ pub(crate) struct Shared {
     pub hub_secrets: Arc<HubSecrets>,
     /// Revisions of the hub's ConfigMaps, for components that take values from them.
     pub hub_config_maps: Arc<HubConfigMaps>,
-    /// Claims on objects that other components own.
-    pub claims: Claims,
+    /// Requests for objects that other components own.
+    pub ownership_requests: OwnershipRequests,
     /// Searches for objects of components, shared by concurrent reconciles.
     pub searches: Searches,
     /// Components that wait until others release an object.
     pub owner_waits: OwnerWaits,
     /// Objects that components received from others and have not settled.
-    pub hand_overs: HandOvers,
+    pub ownership_transfers: OwnershipTransfers,
     /// State that is kept between reconciles.
     pub memory: Memory,
     /// Objects that no module may touch.
@@ -79,8 +79,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) rules: Result<Arc<Rules>, Failure>,
     pub(crate) order: Order,
     pub(crate) session: Session,
-    /// Objects that other components handed over to this one and that it has not processed.
-    pub(crate) handed: BTreeMap<Identity, Entry>,
+    /// Objects that other components transferred to this one and that it has not processed.
+    pub(crate) received: BTreeMap<Identity, Entry>,
     pub(crate) done: Done,
     /// Time of its beginning.
     pub(crate) begun: Instant,

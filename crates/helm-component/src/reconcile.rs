@@ -34,12 +34,12 @@ use kyma_object_set::{CallError, Identity, Ownership, Protection};
 use kyma_sdk::{Context, Failure};
 use kyma_targets::Contact;
 
-use crate::claims::Reach;
 use crate::component_key::ComponentKey;
 use crate::deleter::GatedDeleter;
 use crate::expressions::Rules;
 use crate::memory::Session;
 use crate::observe;
+use crate::ownership_requests::TargetScope;
 use crate::pass::{Done, Pass, Shared};
 use crate::plan::{self, Content, Order, Rest, Step};
 use crate::release_names;
@@ -85,7 +85,8 @@ impl<'a> Pass<'a> {
         let ownership = Ownership { manager: context.manager().to_owned(), owner, version: String::new() };
         let done = Done::default();
         let served = Arc::clone(&kinds);
-        let handed = shared.hand_overs.to(&Reach::of(&context.target), &component_key);
+        let received =
+            shared.ownership_transfers.received_by(&TargetScope::of(&context.target), &component_key);
         let mut pass = Self {
             shared,
             context,
@@ -98,7 +99,7 @@ impl<'a> Pass<'a> {
             rules,
             order,
             session,
-            handed,
+            received,
             done,
             begun,
             retried: false,
@@ -231,7 +232,7 @@ impl<'a> Pass<'a> {
         self.watch_terminating_namespaces();
         self.leave_hooks();
         self.forget_before(seen);
-        self.keep_claims(seen);
+        self.retain_ownership_requests(seen);
         self.settle_sent(seen);
         if rest == Rest::Ready {
             // The release that failed before is Ready now.

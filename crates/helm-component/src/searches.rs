@@ -14,7 +14,7 @@ use kyma_sdk::ReconcileContext;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::claims::Reach;
+use crate::ownership_requests::TargetScope;
 
 /// Senders for the results of pending searches, by owner hash.
 type PendingSearches = BTreeMap<String, Vec<oneshot::Sender<Result<SearchResult, CallError>>>>;
@@ -30,7 +30,7 @@ const GATHERING_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_GATHERING_TIME: Duration = Duration::from_secs(2);
 
 /// Target and account of a search, and whether it leaves out kinds that cannot be listed.
-type SearchKey = (Reach, bool);
+type SearchKey = (TargetScope, bool);
 
 /// Searches on all targets.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ impl Searches {
     pub(crate) async fn owned(
         &self,
         context: &ReconcileContext,
-        reach: Reach,
+        scope: TargetScope,
         cluster: &Cluster,
         ownership: &Ownership,
         unlistable: UnlistablePolicy,
@@ -76,7 +76,7 @@ impl Searches {
             cluster.discovery.rediscover(&cluster.client).await?;
             return sweep::owned(cluster, ownership, unlistable).await;
         }
-        let key = (reach, unlistable == UnlistablePolicy::LeaveOut);
+        let key = (scope, unlistable == UnlistablePolicy::LeaveOut);
         let entry = self.enter(key);
         entry.target.search(context, cluster, ownership, unlistable).await
     }
@@ -270,8 +270,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_target_is_kept_for_a_moment_after_its_last_search() {
-        let (searches, other) = (Searches::default(), (Reach::default(), true));
-        let key = (Reach::default(), false);
+        let (searches, other) = (Searches::default(), (TargetScope::default(), true));
+        let key = (TargetScope::default(), false);
         let search = || {
             let entry = searches.enter(key.clone());
             *entry.target.last_end.try_lock().unwrap() = Some(Instant::now());

@@ -67,7 +67,7 @@ fn versions<'a>(pass: &'a Pass<'_>, snapshot: &'a Snapshot) -> impl Iterator<Ite
     let ours = snapshot.objects.iter().filter(move |(identity, seen)| {
         seen.observed.owner.as_deref() == Some(owner) && !seen.observed.deleting && !identity.is_crd()
     });
-    let ours = ours.filter(|(identity, _)| !pass.handed.contains_key(*identity));
+    let ours = ours.filter(|(identity, _)| !pass.received.contains_key(*identity));
     ours.filter_map(|(identity, seen)| Some((identity, seen.version.as_deref()?)))
 }
 

@@ -67,11 +67,11 @@ impl Pass<'_> {
     ) -> Result<Vec<Identity>, Failure> {
         let Some(loaded) = &self.session.loaded else { return Ok(vec![]) };
         let wanted: BTreeSet<Identity> = loaded.prepared.objects.iter().map(Object::identity).collect();
-        let heirs = self.heirs();
+        let new_owners = self.new_owners();
         let is_dropped = |identity: &Identity| {
             identity.is("", "Service")
                 && !wanted.contains(identity)
-                && !heirs.contains_key(identity)
+                && !new_owners.contains_key(identity)
                 && !seen.stays(identity)
         };
         let dropped = applied.inventory.iter().map(|(identity, _)| identity).filter(|one| is_dropped(one));

@@ -14,9 +14,9 @@ use serde_json::json;
 use super::terminating_namespaces::fault_of;
 use super::{LAG, Pass, failure};
 use crate::away::away;
-use crate::claims::Reach;
 use crate::content::{Inputs, Loaded};
 use crate::observe::former;
+use crate::ownership_requests::TargetScope;
 use crate::plan::{self, Content, Order};
 use crate::record::Form;
 use crate::values::from::merge_installed;
@@ -81,7 +81,7 @@ impl Pass<'_> {
         }
         self.await_namespaces(&absent);
         self.await_owners(&foreign);
-        self.claim(&applied);
+        self.request_ownership(&applied);
         self.take_inventory(applied.inventory, &missing, kinds.as_deref());
         self.note_sent(loaded, late);
         if let Some(kinds) = kinds
@@ -263,9 +263,9 @@ impl Pass<'_> {
         }
     }
 
-    /// Claims objects that other components own: an owner that drops one hands it over to this component, which would
+    /// Requests objects that other components own: an owner that drops one transfers it to this component, which would
     /// adopt it once it has no owner.
-    fn claim(&self, applied: &ApplyReport) {
+    fn request_ownership(&self, applied: &ApplyReport) {
         if !self.takes_what_is_nobodys() || self.context.is_dry_run() {
             return;
         }
@@ -276,41 +276,41 @@ impl Pass<'_> {
         self.shared.owner_waits.set(&self.key, owners.collect());
         let refused = applied.errors().filter(|(_, refusal)| matches!(refusal, Refusal::OwnedByOther { .. }));
         let objects = refused.map(|(identity, _)| identity.clone()).collect();
-        self.shared.claims.add(Reach::of(&self.context.target), &self.key, objects);
+        self.shared.ownership_requests.add(TargetScope::of(&self.context.target), &self.key, objects);
     }
 
-    /// Drops claims on objects that this component owns now or no longer wants. Without loaded content, the desired
+    /// Drops requests for objects that this component owns now or no longer wants. Without loaded content, the desired
     /// objects are unknown.
-    pub(super) fn keep_claims(&self, seen: &plan::Observed) {
-        let claims = &self.shared.claims;
+    pub(super) fn retain_ownership_requests(&self, seen: &plan::Observed) {
+        let requests = &self.shared.ownership_requests;
         if self.order == Order::Remove || !self.takes_what_is_nobodys() {
-            claims.forget(&self.key);
+            requests.forget(&self.key);
         } else if seen.content != Content::Stale {
             let wanted: BTreeSet<&Identity> = seen.pieces.iter().map(|piece| &piece.identity).collect();
             let lacks = |identity: &Identity| wanted.contains(identity) && !seen.inventory.contains(identity);
-            claims.retain(&Reach::of(&self.context.target), &self.key, lacks);
+            requests.retain(&TargetScope::of(&self.context.target), &self.key, lacks);
         }
     }
 
-    /// Settles objects that others handed over and that this component has applied since.
+    /// Settles objects that others transferred and that this component has applied since.
     pub(super) fn settle_sent(&mut self, seen: &plan::Observed) {
-        if self.handed.is_empty() || seen.content == Content::Stale {
+        if self.received.is_empty() || seen.content == Content::Stale {
             return;
         }
         let inventory = &self.session.recorded.inventory;
         let is_own = |identity: &Identity| {
-            inventory.get(identity).is_some_and(|entry| self.handed.get(identity) != Some(entry))
+            inventory.get(identity).is_some_and(|entry| self.received.get(identity) != Some(entry))
         };
         let wanted = seen.pieces.iter().map(|piece| &piece.identity);
         let settled: Vec<Identity> = wanted.filter(|identity| is_own(identity)).cloned().collect();
         self.settle(&settled);
     }
 
-    /// Settles objects that were handed over.
+    /// Settles transferred objects.
     pub(super) fn settle<'a>(&mut self, objects: impl IntoIterator<Item = &'a Identity>) {
         for identity in objects {
-            if let Some(entry) = self.handed.remove(identity) {
-                self.shared.hand_overs.settle(&self.key, identity, &entry);
+            if let Some(entry) = self.received.remove(identity) {
+                self.shared.ownership_transfers.settle(&self.key, identity, &entry);
             }
         }
     }

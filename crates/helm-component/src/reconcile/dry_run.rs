@@ -121,7 +121,7 @@ impl Pass<'_> {
             return;
         }
         let inventory = self.session.recorded.inventory.clone();
-        let plan = match self.prune_plan(&inventory, &self.heirs(), seen) {
+        let plan = match self.prune_plan(&inventory, &self.new_owners(), seen) {
             Ok(plan) => plan,
             Err(blocked) => {
                 self.done.pruned = Some(Err(unconfirmed(&blocked)));

@@ -216,9 +216,9 @@ impl Pass<'_> {
         let recorded = self.session.recorded.inventory.iter().map(|(identity, _)| identity.group_kind());
         let desired = self.session.loaded.iter().flat_map(|loaded| loaded.prepared.objects.iter());
         let made = self.session.recorded.resource.iter().map(|made| observe::gvk_of(made).group_kind());
-        // A stream must show the end of objects that others handed over.
-        let handed = self.handed.keys().map(Identity::group_kind);
-        recorded.chain(desired.map(|object| object.gvk().group_kind())).chain(made).chain(handed).collect()
+        // A stream must show the end of objects that others transferred.
+        let received = self.received.keys().map(Identity::group_kind);
+        recorded.chain(desired.map(|object| object.gvk().group_kind())).chain(made).chain(received).collect()
     }
 }
 

@@ -11,13 +11,13 @@ use kyma_object_set::{Entry, Identity, Inventory, KeepReason, Object, ObjectSet,
 use kyma_sdk::Failure;
 
 use super::{Pass, failure};
-use crate::claims::Reach;
 use crate::component_key::ComponentKey;
 use crate::confirmed::{ALLOW_SHRINK, is_confirmed};
 use crate::content::Loaded;
 use crate::hooks::Hook;
 use crate::memory::LEFT;
 use crate::observe::rollback;
+use crate::ownership_requests::TargetScope;
 use crate::plan::{Content, Observed};
 
 impl Pass<'_> {
@@ -33,8 +33,8 @@ impl Pass<'_> {
             return;
         }
         let inventory = self.session.recorded.inventory.clone();
-        let heirs = self.heirs();
-        self.done.pruned = Some(match self.prune_plan(&inventory, &heirs, seen) {
+        let new_owners = self.new_owners();
+        self.done.pruned = Some(match self.prune_plan(&inventory, &new_owners, seen) {
             Ok(plan) => {
                 let pruned =
                     remove::prune(&self.cluster, &plan, &inventory, &self.ownership, &self.shared.protection)
@@ -42,7 +42,7 @@ impl Pass<'_> {
                         .await;
                 match pruned {
                     Ok(removal) => {
-                        self.hand_over(&heirs, &inventory, &removal);
+                        self.record_transfers(&new_owners, &inventory, &removal);
                         self.take_pruned(&removal, seen).await
                     }
                     Err(error) => Err(failure(&error)),
@@ -58,21 +58,30 @@ impl Pass<'_> {
         loaded.into_iter().flat_map(|loaded| &loaded.prepared.hooks).map(Hook::identity).collect()
     }
 
-    /// Returns the components that claim objects which this one may drop.
-    pub(super) fn heirs(&self) -> BTreeMap<Identity, ComponentKey> {
-        self.shared.claims.by_others(&Reach::of(&self.context.target), &self.key)
+    /// Returns the components that request objects which this one may drop.
+    pub(super) fn new_owners(&self) -> BTreeMap<Identity, ComponentKey> {
+        self.shared.ownership_requests.by_others(&TargetScope::of(&self.context.target), &self.key)
     }
 
-    /// Notifies the new owners of objects that were handed over: their content may have changed meanwhile.
-    fn hand_over(&self, heirs: &BTreeMap<Identity, ComponentKey>, inventory: &Inventory, removal: &Removal) {
-        let mut handed = HashMap::<&ComponentKey, BTreeMap<Identity, Entry>>::new();
+    /// Requeues the new owners of transferred objects: their content may have changed meanwhile.
+    fn record_transfers(
+        &self,
+        new_owners: &BTreeMap<Identity, ComponentKey>,
+        inventory: &Inventory,
+        removal: &Removal,
+    ) {
+        let mut transferred = HashMap::<&ComponentKey, BTreeMap<Identity, Entry>>::new();
         for identity in &removal.handed_over {
-            if let (Some(heir), Some(entry)) = (heirs.get(identity), inventory.get(identity)) {
-                handed.entry(heir).or_default().insert(identity.clone(), entry.clone());
+            if let (Some(new_owner), Some(entry)) = (new_owners.get(identity), inventory.get(identity)) {
+                transferred.entry(new_owner).or_default().insert(identity.clone(), entry.clone());
             }
         }
-        for (heir, objects) in handed {
-            self.shared.hand_overs.give(&Reach::of(&self.context.target), heir, objects);
+        for (new_owner, objects) in transferred {
+            self.shared.ownership_transfers.record(
+                &TargetScope::of(&self.context.target),
+                new_owner,
+                objects,
+            );
         }
     }
 
@@ -106,7 +115,7 @@ impl Pass<'_> {
 
     /// Returns the entries of the component's own objects, without those that others handed over to it.
     fn own<'i>(&self, inventory: &'i Inventory) -> impl Iterator<Item = (&'i Identity, &'i Entry)> {
-        inventory.iter().filter(|(identity, entry)| self.handed.get(*identity) != Some(*entry))
+        inventory.iter().filter(|(identity, entry)| self.received.get(*identity) != Some(*entry))
     }
 
     /// Forgets the number of objects before the content, once all objects of the content exist and none is left to
@@ -160,7 +169,7 @@ impl Pass<'_> {
     pub(super) fn prune_plan(
         &self,
         inventory: &Inventory,
-        heirs: &BTreeMap<Identity, ComponentKey>,
+        new_owners: &BTreeMap<Identity, ComponentKey>,
         seen: &Observed,
     ) -> Result<PrunePlan, PruneBlocked> {
         let loaded = self.session.loaded.as_ref();
@@ -182,7 +191,7 @@ impl Pass<'_> {
             previous: previous(baseline, &own, &desired),
             complete: seen.is_complete(),
             allow_shrink: is_back || loses_nothing || is_confirmed(&self.context.resource, ALLOW_SHRINK),
-            new_owner: &|identity| heirs.get(identity).map(|heir| heir.owner.to_string()),
+            new_owner: &|identity| new_owners.get(identity).map(|new_owner| new_owner.owner.to_string()),
             api_version_gone: baseline.is_some_and(|held| held.api_version_gone),
             is_hook: &|identity| hooks.contains(identity),
             protection: &self.shared.protection,
@@ -201,7 +210,7 @@ impl Pass<'_> {
             if self.session.recorded.inventory.contains(identity) {
                 continue;
             }
-            if let Some(entry) = self.handed.get(identity) {
+            if let Some(entry) = self.received.get(identity) {
                 self.session.recorded.inventory.insert(identity.clone(), entry.clone());
                 continue;
             }

@@ -10,9 +10,9 @@ use kyma_object_set::{Identity, Inventory, order, remove};
 use kyma_sdk::{Blocking, Failure, WatchSpec, find_blockers};
 
 use super::{Pass, failure};
-use crate::claims::Reach;
 use crate::hooks::Event;
 use crate::memory::Recorded;
+use crate::ownership_requests::TargetScope;
 use crate::plan::{Observed, Order};
 use crate::record::Form;
 use crate::target_cache::Snapshot;
@@ -54,9 +54,9 @@ impl Pass<'_> {
             (false, true) => UnlistablePolicy::Fail,
             (false, false) => UnlistablePolicy::LeaveOutBroken,
         };
-        let reach = Reach::of(&self.context.target);
+        let scope = TargetScope::of(&self.context.target);
         let context = self.context.reconcile_context();
-        let found = self.shared.searches.owned(context, reach, &self.cluster, &self.ownership, unlistable);
+        let found = self.shared.searches.owned(context, scope, &self.cluster, &self.ownership, unlistable);
         let found = found.boxed().await.map_err(|error| failure(&error))?;
         let kinds = self.cluster.discovery.kinds(&self.cluster.client).await;
         self.kinds = kinds.map_err(|error| failure(&error))?;
