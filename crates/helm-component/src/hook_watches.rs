@@ -87,7 +87,7 @@ impl HookWatches {
         Self { watches: Watches::new(operator, process, listener), state, subscribing: Arc::default() }
     }
 
-    /// Subscribes `component_key` to the hooks of a run. Returns how long the first lists of its streams may still take;
+    /// Subscribes a component to the hooks of a run. Returns the remaining time for the first lists of its streams;
     /// `None` once they have arrived, have failed or took too long. A list requeues the component.
     pub(crate) fn subscribe(
         &self,
@@ -133,7 +133,7 @@ impl HookWatches {
         state.awaited(component_key, mark, hook).map(|awaited| awaited.state.clone()).unwrap_or_default()
     }
 
-    /// Returns how long a stream may still take to report a hook whose object is missing.
+    /// Returns the remaining time for a stream to report a hook whose object is missing.
     pub(crate) fn remaining_report_time(
         &self,
         component_key: &ComponentKey,
@@ -145,7 +145,7 @@ impl HookWatches {
         awaited.map(|awaited| awaited.remaining_report_time(Instant::now())).unwrap_or_default()
     }
 
-    /// Limits the subscriptions of `component_key` to these runs, and drops the state of others.
+    /// Limits the subscriptions of a component to these runs, and drops the state of others.
     pub(crate) fn retain(&self, target: &ComponentTarget, component_key: &ComponentKey, marks: &[String]) {
         let _subscribing = lock(&self.subscribing);
         let left = lock(&self.state).retain(component_key, marks);
@@ -166,7 +166,7 @@ impl HookWatches {
         self.watches.access_changed(secret);
     }
 
-    /// Removes `component_key`, which is gone.
+    /// Removes a component that is gone.
     pub(crate) fn forget(&self, component_key: &ComponentKey) {
         let _subscribing = lock(&self.subscribing);
         self.watches.unsubscribe(component_key);

@@ -31,7 +31,7 @@ impl HubConfigMaps {
         lock(&self.awaited).set(component_key.clone(), names);
     }
 
-    /// Removes the component, which is gone.
+    /// Removes a component that is gone.
     pub(crate) fn forget(&self, component_key: &ComponentKey) {
         lock(&self.awaited).remove(component_key);
     }
@@ -104,7 +104,10 @@ mod tests {
         serde_json::from_value(json!({ "metadata": metadata })).unwrap()
     }
 
-    fn told(known: &mut ConfigMapRevisions, events: Vec<Event<PartialObjectMeta<ConfigMap>>>) -> Vec<String> {
+    fn changed(
+        known: &mut ConfigMapRevisions,
+        events: Vec<Event<PartialObjectMeta<ConfigMap>>>,
+    ) -> Vec<String> {
         let mut names: Vec<String> = events.into_iter().flat_map(|event| known.take(event)).collect();
         names.sort();
         names
@@ -118,11 +121,11 @@ mod tests {
             [Event::Init].into_iter().chain(objects).chain([Event::InitDone]).collect()
         };
         let first = vec![object("gone", "1"), object("other", "1"), object("same", "1")];
-        assert_eq!(told(&mut known, list(first)), ["gone", "other", "same"]);
+        assert_eq!(changed(&mut known, list(first)), ["gone", "other", "same"]);
         let second = vec![object("new", "1"), object("other", "2"), object("same", "1")];
-        assert_eq!(told(&mut known, list(second)), ["gone", "new", "other"]);
+        assert_eq!(changed(&mut known, list(second)), ["gone", "new", "other"]);
         let events = vec![Event::Apply(object("same", "1")), Event::Delete(object("new", "1"))];
-        assert_eq!(told(&mut known, events), ["new"]);
+        assert_eq!(changed(&mut known, events), ["new"]);
         assert!(!known.revisions.contains_key("new"));
     }
 }

@@ -81,7 +81,7 @@ impl HubSecrets {
         self.awaited().dependents(&name.to_owned()).cloned().collect()
     }
 
-    /// Removes the component, which is gone.
+    /// Removes a component that is gone.
     pub(crate) fn forget(&self, component_key: &ComponentKey) {
         self.awaited().remove(component_key);
     }

@@ -80,7 +80,7 @@ impl Namespaces {
         Self { watches: Watches::new(operator, process, listener), state, subscribing: Arc::default() }
     }
 
-    /// Subscribes `component_key` to exactly these namespaces.
+    /// Subscribes a component to exactly these namespaces.
     pub(crate) fn subscribe(
         &self,
         target: &ComponentTarget,
@@ -119,12 +119,12 @@ impl Namespaces {
         lock(&self.state).read.has(&key(target, name), Instant::now())
     }
 
-    /// Notes that a namespace exists.
+    /// Records that a namespace exists.
     pub(crate) fn record_read(&self, target: &ComponentTarget, name: &str) {
         lock(&self.state).read.record(key(target, name), Instant::now());
     }
 
-    /// Notes that a namespace is gone or is being deleted.
+    /// Records that a namespace is gone or is being deleted.
     pub(crate) fn forget_read(&self, target: &ComponentTarget, name: &str) {
         lock(&self.state).read.remove(&key(target, name));
     }
@@ -136,7 +136,7 @@ impl Namespaces {
         lock(&self.state).access_changed(secret);
     }
 
-    /// Removes `component_key`, which is gone.
+    /// Removes a component that is gone.
     pub(crate) fn forget(&self, component_key: &ComponentKey) {
         let _subscribing = lock(&self.subscribing);
         self.watches.unsubscribe(component_key);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_ends_until_it_is_gone_or_another_one_is_there() {
+    fn a_namespace_terminates_until_it_is_deleted_or_recreated() {
         assert_eq!(phase(&listed(vec![namespace(true)])), WatchedPhase::Terminating);
         assert_eq!(phase(&ObjectEvent::Applied(Box::new(namespace(true)))), WatchedPhase::Terminating);
         assert_eq!(phase(&ObjectEvent::Deleted(Box::new(namespace(true)))), WatchedPhase::NotTerminating);

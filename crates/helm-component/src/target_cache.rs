@@ -89,7 +89,7 @@ impl TargetCache {
         Self { watches: Watches::new(operator, process, listener), store, subscribing: Arc::default() }
     }
 
-    /// Subscribes `component_key` to exactly these kinds, and to the target's CRDs and APIServices if it waits for kinds.
+    /// Subscribes a component to exactly these kinds, and to the target's CRDs and APIServices if it waits for kinds.
     pub(crate) fn subscribe(
         &self,
         target: &ComponentTarget,
@@ -116,7 +116,7 @@ impl TargetCache {
         self.watches.subscribe(target, component_key, watch_specs)
     }
 
-    /// Returns the watched state of the objects of `component_key`, and of those in `also`.
+    /// Returns the watched state of the component's objects, and of those in `also`.
     pub(crate) fn snapshot(
         &self,
         target: &ComponentTarget,
@@ -133,8 +133,7 @@ impl TargetCache {
         Snapshot { objects, unreported, complete, unjudged }
     }
 
-    /// Returns the kinds that `component_key` subscribes to and whose streams are unhealthy, each with the cause if it is
-    /// known.
+    /// Returns the subscribed kinds of a component whose streams are unhealthy, each with the cause if it is known.
     pub(crate) fn unsynced_kinds(
         &self,
         target: &ComponentTarget,
@@ -162,7 +161,7 @@ impl TargetCache {
         self.store.judge(target.key(), rules, identity, object);
     }
 
-    /// Notes that the health of all outdated objects of `component_key` was determined.
+    /// Records that the health of all outdated objects of a component was determined.
     pub(crate) fn all_judged(&self, target: &ComponentTarget, component_key: &ComponentKey) {
         self.store.all_judged(target.key(), component_key);
     }
@@ -209,7 +208,7 @@ impl TargetCache {
         self.store.access_changed(secret);
     }
 
-    /// Removes `component_key`, which is gone.
+    /// Removes a component that is gone.
     pub(crate) fn forget(&self, component_key: &ComponentKey) {
         let _subscribing = self.subscribing();
         self.watches.unsubscribe(component_key);

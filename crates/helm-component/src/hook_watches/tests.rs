@@ -56,7 +56,7 @@ fn waiting() -> HookSubscriptions {
     state
 }
 
-fn saw(state: &mut HookSubscriptions, event: &ObjectEvent) {
+fn take(state: &mut HookSubscriptions, event: &ObjectEvent) {
     state.take(&component_key(), None, &jobs(), event);
 }
 
@@ -65,38 +65,38 @@ fn hook_state(state: &mut HookSubscriptions, name: &str) -> HookState {
 }
 
 #[test]
-fn an_end_outlasts_the_object() {
+fn a_result_outlasts_the_object() {
     let mut state = waiting();
     assert_eq!(hook_state(&mut state, "a"), HookState::Nothing);
-    saw(&mut state, &applied(job(RUN, "a", None)));
+    take(&mut state, &applied(job(RUN, "a", None)));
     assert_eq!(hook_state(&mut state, "a"), HookState::Running);
-    saw(&mut state, &applied(job(RUN, "a", Some("Complete"))));
+    take(&mut state, &applied(job(RUN, "a", Some("Complete"))));
     for after in [deleted(job(RUN, "a", Some("Complete"))), listed(vec![]), applied(job(RUN, "a", None))] {
-        saw(&mut state, &after);
+        take(&mut state, &after);
         assert_eq!(hook_state(&mut state, "a"), HookState::Ended(Ok(())), "{after:?}");
     }
     assert_eq!(hook_state(&mut state, "b"), HookState::Nothing);
 }
 
 #[test]
-fn the_last_word_of_an_object_tells_how_it_ended() {
+fn the_last_event_of_a_deleted_job_has_its_result() {
     let mut state = waiting();
-    saw(&mut state, &deleted(job(RUN, "a", Some("Complete"))));
-    saw(&mut state, &deleted(job(RUN, "b", Some("Failed"))));
+    take(&mut state, &deleted(job(RUN, "a", Some("Complete"))));
+    take(&mut state, &deleted(job(RUN, "b", Some("Failed"))));
     assert_eq!(hook_state(&mut state, "a"), HookState::Ended(Ok(())));
     assert_eq!(hook_state(&mut state, "b"), HookState::Ended(Err("it failed: Reason".to_owned())));
 }
 
 #[test]
-fn nobody_saw_the_end_of_what_was_deleted_while_it_ran_or_in_a_gap() {
+fn a_running_hook_that_is_deleted_or_unlisted_is_gone() {
     let mut state = waiting();
-    saw(&mut state, &listed(vec![job(RUN, "a", None), job(RUN, "b", None)]));
+    take(&mut state, &listed(vec![job(RUN, "a", None), job(RUN, "b", None)]));
     assert_eq!(
         (hook_state(&mut state, "a"), hook_state(&mut state, "b")),
         (HookState::Running, HookState::Running)
     );
-    saw(&mut state, &deleted(job(RUN, "a", None)));
-    saw(&mut state, &listed(vec![]));
+    take(&mut state, &deleted(job(RUN, "a", None)));
+    take(&mut state, &listed(vec![]));
     assert_eq!(
         (hook_state(&mut state, "a"), hook_state(&mut state, "b")),
         (HookState::Gone, HookState::Gone)
@@ -104,16 +104,16 @@ fn nobody_saw_the_end_of_what_was_deleted_while_it_ran_or_in_a_gap() {
 }
 
 #[test]
-fn a_list_from_before_it_was_made_says_nothing_of_it() {
+fn a_list_before_the_creation_changes_no_state() {
     let mut state = waiting();
-    saw(&mut state, &listed(vec![]));
+    take(&mut state, &listed(vec![]));
     assert_eq!(hook_state(&mut state, "a"), HookState::Nothing);
 }
 
 #[test]
-fn what_other_runs_and_other_targets_show_does_not_count() {
+fn events_of_other_runs_and_targets_are_ignored() {
     let mut state = waiting();
-    saw(&mut state, &applied(job("earlier", "a", Some("Complete"))));
+    take(&mut state, &applied(job("earlier", "a", Some("Complete"))));
     assert_eq!(hook_state(&mut state, "a"), HookState::Nothing);
     let target = SecretKey { namespace: "hub".to_owned(), name: "s".to_owned(), key: "config".to_owned() };
     state.take(&component_key(), Some(&target), &jobs(), &applied(job(RUN, "a", Some("Complete"))));
@@ -123,7 +123,7 @@ fn what_other_runs_and_other_targets_show_does_not_count() {
 #[test]
 fn ended_runs_are_dropped_and_runs_subscribed_again_keep_results() {
     let mut state = waiting();
-    saw(&mut state, &applied(job(RUN, "a", Some("Complete"))));
+    take(&mut state, &applied(job(RUN, "a", Some("Complete"))));
     let again = state.subscribe(None, &component_key(), (RUN, &[jobs()]), [hook("a"), hook("b")].into());
     assert_eq!(again, [jobs()]);
     state.subscribe(None, &component_key(), ("test", &[jobs()]), [hook("t")].into());
@@ -138,7 +138,7 @@ fn ended_runs_are_dropped_and_runs_subscribed_again_keep_results() {
 }
 
 #[test]
-fn news_of_what_is_missing_is_waited_for_a_moment() {
+fn a_missing_hook_is_awaited_until_the_timeout() {
     let (mut awaited, now) = (AwaitedHook::default(), Instant::now());
     assert_eq!(awaited.remaining_report_time(now), DELETION_REPORT_TIMEOUT);
     assert_eq!(awaited.remaining_report_time(now + DELETION_REPORT_TIMEOUT / 2), DELETION_REPORT_TIMEOUT / 2);
@@ -146,7 +146,7 @@ fn news_of_what_is_missing_is_waited_for_a_moment() {
 }
 
 #[test]
-fn who_hears_of_a_hook_is_who_made_it() {
+fn an_event_concerns_the_owner_of_the_hook() {
     let other = ComponentKey { owner: "other".into(), ..component_key() };
     let event = applied(job(RUN, "a", None));
     assert!(concerns(&event, &component_key()) && !concerns(&event, &other));
@@ -154,7 +154,7 @@ fn who_hears_of_a_hook_is_who_made_it() {
 }
 
 #[test]
-fn the_first_lists_are_awaited_for_so_long_and_not_again() {
+fn first_lists_are_awaited_once_until_the_timeout() {
     let (mut state, start) = (waiting(), Instant::now());
     let mut left = |run: &str, now: Instant| state.remaining_list_time(&component_key(), run, now);
     assert_eq!(left(RUN, start), Some(FIRST_LIST_TIMEOUT));

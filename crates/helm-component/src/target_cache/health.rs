@@ -62,7 +62,7 @@ impl TargetState {
         }
     }
 
-    /// Returns the objects of `component_key` that were seen before it had its rules.
+    /// Returns the objects of a component that were seen before it had its rules.
     pub(super) fn unjudged(&self, component_key: &ComponentKey) -> BTreeSet<Identity> {
         let subscription = self.subscriptions.get(component_key);
         let stale = subscription.into_iter().flat_map(|subscription| &subscription.stale);
@@ -96,7 +96,7 @@ impl TargetState {
         }
     }
 
-    /// Notes that the health of all outdated objects of `component_key` was determined.
+    /// Records that the health of all outdated objects of a component was determined.
     pub(super) fn all_judged(&mut self, component_key: &ComponentKey) {
         if let Some(subscription) = self.subscriptions.get_mut(component_key) {
             subscription.stale.clear();

@@ -99,7 +99,7 @@ mod tests {
     }
 
     /// Returns the objects of an owner, which must be those that a full scan finds.
-    fn own(index: &Index, owner: &str) -> Vec<String> {
+    fn owned_names(index: &Index, owner: &str) -> Vec<String> {
         let found: Vec<String> = index.of(owner).map(|(identity, _)| identity.name.clone()).collect();
         let all = index.seen.iter().filter(|(_, seen)| seen.observed.owner.as_deref() == Some(owner));
         assert_eq!(found, all.map(|(identity, _)| identity.name.clone()).collect::<Vec<_>>());
@@ -107,21 +107,27 @@ mod tests {
     }
 
     #[test]
-    fn owners_have_what_bears_their_label_and_nothing_else() {
+    fn an_owner_has_the_objects_with_its_label() {
         let mut index: Index = ["a", "b"].map(|name| (at(name), of(Some("one")))).into_iter().collect();
         index.insert(at("c"), of(None));
-        assert_eq!((own(&index, "one"), own(&index, "two")), (vec!["a".to_owned(), "b".to_owned()], vec![]));
+        assert_eq!(
+            (owned_names(&index, "one"), owned_names(&index, "two")),
+            (vec!["a".to_owned(), "b".to_owned()], vec![])
+        );
         assert_eq!(index.insert(at("b"), of(Some("two"))), Some(of(Some("one"))));
-        assert_eq!((own(&index, "one"), own(&index, "two")), (vec!["a".to_owned()], vec!["b".to_owned()]));
+        assert_eq!(
+            (owned_names(&index, "one"), owned_names(&index, "two")),
+            (vec!["a".to_owned()], vec!["b".to_owned()])
+        );
         index.insert(at("b"), of(None));
         index.insert(at("c"), of(Some("one")));
-        assert_eq!(own(&index, "one"), ["a", "c"]);
-        assert!(own(&index, "two").is_empty());
+        assert_eq!(owned_names(&index, "one"), ["a", "c"]);
+        assert!(owned_names(&index, "two").is_empty());
         assert!(index.contains(&at("b")) && index.get(&at("d")).is_none());
     }
 
     #[test]
-    fn nothing_is_kept_of_owners_without_objects() {
+    fn owners_without_objects_have_no_entry() {
         let mut index = Index::default();
         for round in 0..100 {
             index.insert(at("a"), of(Some(&round.to_string())));

@@ -103,7 +103,7 @@ impl Store {
         self.read(target, |state| state.kinds_changed.map(|changed| changed.elapsed()))
     }
 
-    /// Returns the objects of `component_key` that were seen before it had its rules.
+    /// Returns the objects of a component that were seen before it had its rules.
     pub(super) fn unjudged(
         &self,
         target: Option<&SecretKey>,

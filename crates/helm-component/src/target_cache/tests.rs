@@ -15,14 +15,14 @@ const SOON: Duration = Duration::from_mins(1);
 const UNDISTURBED: Duration = Duration::from_millis(100);
 
 #[test]
-fn kinds_that_lag_behind_are_looked_at_soon_and_not_for_ever() {
+fn discovery_repeats_with_growing_pauses_until_the_lag_ends() {
     assert_eq!(pause_before_discovery(Duration::ZERO), Some(MIN_DISCOVERY_PAUSE));
-    let (mut unchanged, mut looks) = (Duration::ZERO, 0);
+    let (mut unchanged, mut discoveries) = (Duration::ZERO, 0);
     while let Some(pause) = pause_before_discovery(unchanged) {
         unchanged += pause;
-        looks += 1;
+        discoveries += 1;
     }
-    assert!(looks < 15, "{looks}");
+    assert!(discoveries < 15, "{discoveries}");
     assert!(unchanged < 2 * MAX_DISCOVERY_LAG, "{unchanged:?}");
 }
 
@@ -73,7 +73,7 @@ async fn store_and_streams_change_together() -> Result<()> {
             });
             let early = is_done.recv_timeout(UNDISTURBED);
             drop(others);
-            assert_eq!(early, Err(RecvTimeoutError::Timeout), "it did not wait for its turn");
+            assert_eq!(early, Err(RecvTimeoutError::Timeout), "the change did not wait for the lock");
             is_done.recv_timeout(SOON).unwrap();
         });
     }

@@ -7,7 +7,7 @@ use super::super::store::Store;
 use super::*;
 use crate::expressions::tests::rules;
 
-const OURS: &str = "helm-component";
+const MANAGER: &str = "helm-component";
 
 fn watch_spec(kind: &str, content: Content) -> WatchSpec {
     let resource = kube::api::ApiResource {
@@ -46,13 +46,13 @@ fn subscribe(store: &Store, name: &str, rules: &Arc<Rules>) {
     store.subscribe(None, &component_key(name), Subscription::new(vec![lamps()], Arc::clone(rules)));
 }
 
-fn saw(store: &Store, objects: Vec<DynamicObject>) {
+fn list(store: &Store, objects: Vec<DynamicObject>) {
     store.take(None, &lamps(), &ObjectEvent::Listed { objects, version: "5".into() });
 }
 
 fn status(store: &Store, owner: &str) -> Option<HealthStatus> {
-    let mut held = store.objects(None, owner, &Inventory::default()).into_values();
-    held.next().and_then(|seen| seen.health).map(|health| health.status)
+    let mut cached = store.objects(None, owner, &Inventory::default()).into_values();
+    cached.next().and_then(|seen| seen.health).map(|health| health.status)
 }
 
 fn at(name: &str) -> Identity {
@@ -60,23 +60,23 @@ fn at(name: &str) -> Identity {
 }
 
 #[test]
-fn each_object_is_judged_by_the_rules_of_its_owner() {
-    let store = Store::new(OURS);
+fn health_follows_the_rules_of_the_owner() {
+    let store = Store::new(MANAGER);
     subscribe(&store, "a", &of_lamps("status.phase == 'Lit'"));
     subscribe(&store, "b", &of_lamps("status.phase == 'Dark'"));
     subscribe(&store, "c", &Arc::default());
-    saw(&store, ["a", "b", "c"].map(|owner| lamp(owner, owner, "Lit")).to_vec());
+    list(&store, ["a", "b", "c"].map(|owner| lamp(owner, owner, "Lit")).to_vec());
     assert_eq!(status(&store, "a"), Some(HealthStatus::Current));
     assert_eq!(status(&store, "b"), Some(HealthStatus::InProgress));
     assert_eq!(status(&store, "c"), Some(HealthStatus::InProgress), "its condition Ready");
 }
 
 #[test]
-fn what_was_seen_by_other_rules_is_judged_anew_and_what_the_stream_shows_is_newer() {
-    let store = Store::new(OURS);
+fn changed_rules_drop_health_until_a_read_or_an_event() {
+    let store = Store::new(MANAGER);
     let (before, after) = (of_lamps("status.phase == 'Lit'"), of_lamps("status.phase == 'Dark'"));
     subscribe(&store, "a", &before);
-    saw(&store, vec![lamp("a", "one", "Lit"), lamp("b", "other", "Lit")]);
+    list(&store, vec![lamp("a", "one", "Lit"), lamp("b", "other", "Lit")]);
     assert!(store.unjudged(None, &component_key("a")).is_empty());
 
     subscribe(&store, "a", &after);
@@ -103,18 +103,18 @@ fn what_was_seen_by_other_rules_is_judged_anew_and_what_the_stream_shows_is_newe
 }
 
 #[test]
-fn rules_of_those_who_left_do_not_count() {
-    let store = Store::new(OURS);
+fn rules_of_a_removed_component_are_dropped() {
+    let store = Store::new(MANAGER);
     subscribe(&store, "a", &of_lamps("status.phase == 'Lit'"));
     subscribe(&store, "b", &Arc::default());
     store.forget(&component_key("a"));
-    saw(&store, vec![lamp("a", "one", "Lit")]);
+    list(&store, vec![lamp("a", "one", "Lit")]);
     assert_eq!(status(&store, "a"), Some(HealthStatus::InProgress));
 }
 
 #[test]
-fn a_failure_lasts_from_when_it_was_first_seen_until_it_is_over() {
-    let store = Store::new(OURS);
+fn failed_since_is_the_first_event_of_a_failure() {
+    let store = Store::new(MANAGER);
     subscribe(&store, "a", &of_lamps("true"));
     let since = |phase: &str| {
         store.take(None, &lamps(), &ObjectEvent::Applied(Box::new(lamp("a", "one", phase))));
@@ -124,15 +124,15 @@ fn a_failure_lasts_from_when_it_was_first_seen_until_it_is_over() {
     let first = since("Broken");
     assert!(first.is_some());
     assert_eq!(since("Broken"), first);
-    saw(&store, vec![lamp("a", "one", "Broken")]);
+    list(&store, vec![lamp("a", "one", "Broken")]);
     assert_eq!(since("Broken"), first, "a list is no news");
     assert_eq!(since("Lit"), None);
     assert!(since("Broken") > first);
 }
 
 #[test]
-fn items_of_a_list_are_of_the_kind_that_was_listed() {
-    let store = Store::new(OURS);
+fn items_of_a_list_have_the_listed_kind() {
+    let store = Store::new(MANAGER);
     let resource = kube::api::ApiResource::erase::<k8s_openapi::api::apps::v1::Deployment>(&());
     let deployments = WatchSpec { content: Content::Whole, ..WatchSpec::in_kind(&resource).owned() };
     store.subscribe(None, &component_key("a"), Subscription::new(vec![deployments.clone()], Arc::default()));
@@ -147,8 +147,8 @@ fn items_of_a_list_are_of_the_kind_that_was_listed() {
 }
 
 #[test]
-fn a_job_that_went_by_itself_is_told_once_after_it_is_gone() {
-    let store = Store::new(OURS);
+fn a_finished_job_is_returned_once_after_its_deletion() {
+    let store = Store::new(MANAGER);
     let resource = kube::api::ApiResource::erase::<k8s_openapi::api::batch::v1::Job>(&());
     let jobs = WatchSpec { content: Content::Whole, ..WatchSpec::in_kind(&resource).owned() };
     store.subscribe(None, &component_key("a"), Subscription::new(vec![jobs.clone()], Arc::default()));
