@@ -14,9 +14,9 @@ const MAX_OWNERSHIP_REQUESTS: usize = 10_000;
 
 /// Requests of components for objects that other components own. A component requests at most the objects of its
 /// content, and all components together at most [`MAX_OWNERSHIP_REQUESTS`]. An object without a request, because the
-/// bound is reached or because the component was not reconciled since a restart, is deleted and recreated when its owner
-/// drops it. A suspended component keeps its requests: once resumed, it applies the objects that were transferred to it,
-/// or deletes those that its content no longer has ([`OwnershipTransfers`]).
+/// bound is reached or because the component was not reconciled since a restart, is deleted and recreated when its
+/// owner drops it. A suspended component keeps its requests: once resumed, it applies the objects that were transferred
+/// to it, or deletes those that its content no longer has ([`OwnershipTransfers`]).
 ///
 /// [`OwnershipTransfers`]: crate::ownership_transfers::OwnershipTransfers
 #[derive(Debug, Default)]

@@ -12,10 +12,10 @@ use crate::ownership_requests::TargetScope;
 /// Maximum number of recorded objects of all components together.
 const MAX_TRANSFERRED_OBJECTS: usize = 10_000;
 
-/// Transferred objects, until the new owner has applied, deleted or released them. The content of the new owner may have
-/// changed between the read of its [requests](crate::ownership_requests::OwnershipRequests) and the change of the owner
-/// label; then it does not watch the object's kind, and would leave the object behind. Kept in memory, as requests are:
-/// if the process ends in between, the removal of the new owner finds the object by its label.
+/// Transferred objects, until the new owner has applied, deleted or released them. The content of the new owner may
+/// have changed between the read of its [requests](crate::ownership_requests::OwnershipRequests) and the change of the
+/// owner label; then it does not watch the object's kind, and would leave the object behind. Kept in memory, as
+/// requests are: if the process ends in between, the removal of the new owner finds the object by its label.
 pub(crate) struct OwnershipTransfers {
     received: Mutex<HashMap<ComponentKey, ReceivedObjects>>,
     wake: Box<dyn Fn(&ComponentKey) -> bool + Send + Sync>,

@@ -29,8 +29,8 @@ pub struct WatchLimit {
 
 /// The watches on all targets, for dependents named `D`. Cheap to clone.
 ///
-/// Equal specifications on the same target have one stream for all subscribers, which ends with the last one. All streams
-/// end with the process.
+/// Equal specifications on the same target have one stream for all subscribers, which ends with the last one. All
+/// streams end with the process.
 pub struct Watches<D> {
     inner: Arc<WatchesInner<D>>,
 }
@@ -248,8 +248,8 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         })
     }
 
-    /// Returns those of `watch_specs` whose streams are not healthy, each with the failure of its stream's last call, if
-    /// there is one.
+    /// Returns those of `watch_specs` whose streams are not healthy, each with the failure of its stream's last call,
+    /// if there is one.
     pub fn unhealthy(
         &self,
         target: impl Into<Streams>,
