@@ -62,7 +62,7 @@ impl HelmComponents {
         let transfer_wakers = Arc::clone(&wakers);
         let hub_secrets =
             Arc::new(HubSecrets::new(hub, &content.oci_registry_cred_secret, runtime.access.clone()));
-        let (cache, awaited, waking) = (target_cache.clone(), Arc::clone(&hub_secrets), Arc::clone(&wakers));
+        let (cache, secrets, waking) = (target_cache.clone(), Arc::clone(&hub_secrets), Arc::clone(&wakers));
         let (watched_namespaces, watched_hooks) = (namespaces.clone(), hook_watches.clone());
         let release_records = Arc::<ReleaseRecords>::default();
         let records = Arc::clone(&release_records);
@@ -72,7 +72,7 @@ impl HelmComponents {
                 watched_namespaces.access_changed(secret);
                 watched_hooks.access_changed(secret);
                 records.access_changed();
-                for component_key in awaited.awaiting(secret) {
+                for component_key in secrets.subscribers_of(secret) {
                     wake(&waking, &component_key);
                 }
             }

@@ -17,7 +17,7 @@ use crate::component_key::ComponentKey;
 #[derive(Default)]
 pub(crate) struct HubConfigMaps {
     known: Mutex<ConfigMapRevisions>,
-    awaited: Mutex<Index<String, ComponentKey>>,
+    subscribers: Mutex<Index<String, ComponentKey>>,
 }
 
 impl HubConfigMaps {
@@ -26,14 +26,14 @@ impl HubConfigMaps {
         lock(&self.known).revisions.get(name).cloned()
     }
 
-    /// Requeues the component when one of these changes.
-    pub(crate) fn awaits(&self, component_key: &ComponentKey, names: impl IntoIterator<Item = String>) {
-        lock(&self.awaited).set(component_key.clone(), names);
+    /// Requeues the component when one of these objects changes. Replaces its earlier subscription.
+    pub(crate) fn subscribe(&self, component_key: &ComponentKey, names: impl IntoIterator<Item = String>) {
+        lock(&self.subscribers).set(component_key.clone(), names);
     }
 
     /// Removes a component that is gone.
     pub(crate) fn forget(&self, component_key: &ComponentKey) {
-        lock(&self.awaited).remove(component_key);
+        lock(&self.subscribers).remove(component_key);
     }
 
     /// Watches the `ConfigMap`s without end and requeues the components that use a changed one.
@@ -44,7 +44,7 @@ impl HubConfigMaps {
             let Ok(event) = event else { continue };
             let changed = lock(&self.known).take(event);
             for name in changed {
-                let waiting: Vec<ComponentKey> = lock(&self.awaited).dependents(&name).cloned().collect();
+                let waiting: Vec<ComponentKey> = lock(&self.subscribers).dependents(&name).cloned().collect();
                 waiting.iter().for_each(&wake);
             }
         }

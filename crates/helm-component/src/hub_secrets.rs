@@ -30,7 +30,7 @@ pub(crate) struct HubSecrets {
     pull_secret: Option<String>,
     registry_secret: Option<String>,
     restricted: BTreeSet<String>,
-    awaited: Mutex<Index<String, ComponentKey>>,
+    subscribers: Mutex<Index<String, ComponentKey>>,
 }
 
 impl HubSecrets {
@@ -42,7 +42,7 @@ impl HubSecrets {
             pull_secret: Some(pull_secret).filter(|name| !name.is_empty()),
             registry_secret: Some(registry_secret.to_owned()).filter(|name| !name.is_empty()),
             restricted: flags.restricted_default_modules.iter().map(|name| name.trim().to_owned()).collect(),
-            awaited: Mutex::default(),
+            subscribers: Mutex::default(),
         }
     }
 
@@ -71,22 +71,22 @@ impl HubSecrets {
         self.access.revision(name)
     }
 
-    /// Requeues the component when one of these changes.
-    pub(crate) fn awaits(&self, component_key: &ComponentKey, names: impl IntoIterator<Item = String>) {
-        self.awaited().set(component_key.clone(), names);
+    /// Requeues the component when one of these objects changes. Replaces its earlier subscription.
+    pub(crate) fn subscribe(&self, component_key: &ComponentKey, names: impl IntoIterator<Item = String>) {
+        self.subscribers().set(component_key.clone(), names);
     }
 
     /// Returns the components to requeue after a change of this Secret.
-    pub(crate) fn awaiting(&self, name: &str) -> Vec<ComponentKey> {
-        self.awaited().dependents(&name.to_owned()).cloned().collect()
+    pub(crate) fn subscribers_of(&self, name: &str) -> Vec<ComponentKey> {
+        self.subscribers().dependents(&name.to_owned()).cloned().collect()
     }
 
     /// Removes a component that is gone.
     pub(crate) fn forget(&self, component_key: &ComponentKey) {
-        self.awaited().remove(component_key);
+        self.subscribers().remove(component_key);
     }
 
-    fn awaited(&self) -> MutexGuard<'_, Index<String, ComponentKey>> {
-        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
+    fn subscribers(&self) -> MutexGuard<'_, Index<String, ComponentKey>> {
+        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -164,7 +164,7 @@ impl Pass<'_> {
     fn await_hub_objects(&self) {
         let spec = &self.context.resource.spec;
         let additions = self.inputs.as_ref().ok().map(|inputs| &inputs.additions);
-        values::awaits(self.shared, &self.key, spec, additions, &self.session.injected);
+        values::subscribe(self.shared, &self.key, spec, additions, &self.session.injected);
     }
 
     /// Signers that the content requires.

@@ -26,7 +26,7 @@ pub(super) async fn read(
 ) -> Result<Result<Arc<FromLayer>, Failure>, Failure> {
     let entries = context.resource.spec.values_from.as_deref().unwrap_or_default();
     // Registered before the read, so that a change during the read requeues the component.
-    awaits(shared, component_key, &context.resource.spec, Some(additions), &session.injected);
+    subscribe(shared, component_key, &context.resource.spec, Some(additions), &session.injected);
     if entries.is_empty() {
         session.referenced = None;
         return Ok(Ok(Arc::default()));
@@ -50,7 +50,7 @@ pub(super) async fn read(
 
 /// Requeues the component when one of these objects changes: those in `valuesFrom`, Secrets whose content its objects
 /// receive or may receive, Secrets with keys of signers, and the pull secret.
-pub(super) fn awaits(
+pub(super) fn subscribe(
     shared: &Shared,
     component_key: &ComponentKey,
     spec: &HelmComponentSpec,
@@ -67,6 +67,6 @@ pub(super) fn awaits(
     let wanted = injected.iter().filter(|_| injectable.is_some());
     let keys = additions.into_iter().flat_map(|additions| additions.verified_by.keys());
     let secrets = injectable.into_iter().flat_map(BTreeMap::keys).chain(wanted).chain(keys).cloned();
-    shared.hub_secrets.awaits(component_key, secrets.chain(of(ValuesFromKind::Secret)).chain(pull_secret));
-    shared.hub_config_maps.awaits(component_key, of(ValuesFromKind::ConfigMap));
+    shared.hub_secrets.subscribe(component_key, secrets.chain(of(ValuesFromKind::Secret)).chain(pull_secret));
+    shared.hub_config_maps.subscribe(component_key, of(ValuesFromKind::ConfigMap));
 }
