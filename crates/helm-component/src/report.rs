@@ -46,7 +46,7 @@ pub(crate) struct Finding {
     fields: FreeForm,
     version: Option<String>,
     /// Time until the next discovery, if kinds are awaited and the target's kinds changed recently.
-    look: Option<std::time::Duration>,
+    rediscovery: Option<std::time::Duration>,
     /// Time until the next discovery, while the watches deliver nothing.
     watch_wait: Option<std::time::Duration>,
     /// Whether unchanged content was reported Ready before.
@@ -122,7 +122,7 @@ impl Finding {
             aspects,
             fields: fields(pass, seen, is_there),
             version: version(pass).filter(|_| is_there),
-            look: pass
+            rediscovery: pass
                 .shared
                 .target_cache
                 .pause_before_discovery(&pass.context.target)
@@ -186,8 +186,8 @@ impl Ended {
         }
         // After a restart, the previous report stays until the watches show another state.
         if self.rest == Rest::WaitingForSync && self.finding.was_ready {
-            let look = self.finding.watch_wait.unwrap_or(WATCH_SYNC_TIMEOUT);
-            return Progress { version: None, wait: Wait::Answer(look), ..Progress::ready("") };
+            let delay = self.finding.watch_wait.unwrap_or(WATCH_SYNC_TIMEOUT);
+            return Progress { version: None, wait: Wait::Answer(delay), ..Progress::ready("") };
         }
         let is_back = self.rest == Rest::RolledBack;
         let mut progress = self.finding.rest(self.rest);
@@ -233,11 +233,11 @@ impl Finding {
     /// Returns the progress for the result of a pass.
     fn rest(&self, rest: Rest) -> Progress {
         let sync_pause = self.watch_wait.unwrap_or(WATCH_SYNC_TIMEOUT);
-        let look = self.look.into_iter().chain(self.again).min();
+        let delay = self.rediscovery.into_iter().chain(self.again).min();
         match rest {
             // Kinds of the content's own CRDs that discovery lacks are not watched, so the pass is repeated.
             Rest::Ready => {
-                let soon = look.into_iter().chain(self.hook).min();
+                let soon = delay.into_iter().chain(self.hook).min();
                 soon.map_or_else(|| Progress::ready(""), |soon| Progress::ready("").again_after(soon))
             }
             Rest::RolledBack => Progress::stopped(self.is_back()),
@@ -247,8 +247,8 @@ impl Finding {
             Rest::SyncFailed(failure) => Progress::stopped(failure.retry_after(sync_pause)),
             Rest::Progressing(names) => {
                 let working = Progress::working(format!("waiting for {}", list(&names)));
-                match look {
-                    Some(look) => working.again_after(look),
+                match delay {
+                    Some(delay) => working.again_after(delay),
                     None => self.in_time(working),
                 }
             }
@@ -282,12 +282,12 @@ impl Finding {
             }
             Rest::MissingKinds(kinds) => {
                 let failure = Failure::new(Reason::DependencyMissing, missing_message(&kinds));
-                Progress::stopped(look.map_or(failure.clone(), |look| failure.retry_after(look)))
+                Progress::stopped(delay.map_or(failure.clone(), |delay| failure.retry_after(delay)))
             }
             Rest::Failed(failure) => {
                 // A target serves a kind only some time after its CRD was created.
-                let look = look.filter(|_| self.renders_with_kinds);
-                Progress::stopped(look.map_or(failure.clone(), |look| failure.retry_after(look)))
+                let delay = delay.filter(|_| self.renders_with_kinds);
+                Progress::stopped(delay.map_or(failure.clone(), |delay| failure.retry_after(delay)))
             }
             Rest::Removing(names) => {
                 Progress::working(format!("waiting until these are gone: {}", list(&names)))

@@ -47,8 +47,8 @@ impl Back {
     /// Returns the previous report, which stays after a restart until the watches show another state.
     pub(super) fn stands(&self) -> Option<Progress> {
         let told = self.is_back();
-        let look = told.retry_after.map_or(WATCH_SYNC_TIMEOUT, |left| left.min(WATCH_SYNC_TIMEOUT));
-        self.stands.then(|| Progress::stopped(told.retry_after(look)))
+        let delay = told.retry_after.map_or(WATCH_SYNC_TIMEOUT, |left| left.min(WATCH_SYNC_TIMEOUT));
+        self.stands.then(|| Progress::stopped(told.retry_after(delay)))
     }
 
     /// Adds the rollback to the report of any wait or failure, and requeues in time for the next retry.
