@@ -8,7 +8,7 @@ use k8s_openapi::ByteString;
 use kyma_api::{HelmComponent, release_store};
 use kyma_sdk::{Context, Failure};
 
-use crate::away::away_if_large;
+use crate::blocking::run_blocking_if_large;
 use crate::packed::{self, PackError};
 use crate::state_secret::StateSecret;
 
@@ -115,7 +115,7 @@ impl Frozen {
     /// Keeps the render of this request, and returns it even if it could not be kept.
     pub(crate) async fn freeze(&self, slot: &Slot, request: &str, text: Arc<str>) -> StoredRender {
         let whole = Arc::clone(&text);
-        let packed = away_if_large(text.len(), move || packed::pack(whole.as_bytes())).await;
+        let packed = run_blocking_if_large(text.len(), move || packed::pack(whole.as_bytes())).await;
         let packed = match packed.unwrap_or(Err(PackError::Unpackable)) {
             Ok(packed) => packed,
             Err(error) => {
@@ -147,5 +147,5 @@ async fn text(mut data: Data) -> Result<Option<Arc<str>>, Failure> {
         let text = packed::unpack(&packed.0, &sha256.0)?;
         String::from_utf8(text).ok().map(Arc::from)
     };
-    away_if_large(size, unpack).await
+    run_blocking_if_large(size, unpack).await
 }

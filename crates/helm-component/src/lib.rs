@@ -6,7 +6,7 @@
 
 mod account;
 mod args;
-mod away;
+mod blocking;
 mod bounded;
 mod changes;
 mod component_key;

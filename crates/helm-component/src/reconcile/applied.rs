@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::terminating_namespaces::fault_of;
 use super::{LAG, Pass, failure};
-use crate::away::away;
+use crate::blocking::run_blocking;
 use crate::content::{Inputs, Loaded};
 use crate::observe::former;
 use crate::ownership_requests::TargetScope;
@@ -112,7 +112,7 @@ impl Pass<'_> {
         let recorded = &self.session.recorded;
         let status = self.context.resource.status.as_ref();
         let Some(groups) = recorded.form.to_pack(&recorded.inventory, status) else { return };
-        let packed = away(move || InventoryGroup::pack(&groups)).await;
+        let packed = run_blocking(move || InventoryGroup::pack(&groups)).await;
         // If this fails, the report uses the record as it is.
         if let Ok(Ok(text)) = packed {
             let inventory = self.session.recorded.inventory.clone();

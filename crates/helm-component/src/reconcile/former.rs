@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::apply::PARALLEL;
 use super::{Pass, failure, history};
-use crate::away::away;
+use crate::blocking::run_blocking;
 use crate::content::Loaded;
 use crate::hooks::{self, Event};
 use crate::plan::Observed;
@@ -93,7 +93,7 @@ impl Pass<'_> {
             let stored = stored.ok_or(StorageError::NoRelease)?;
             storage::decode(&stored.0, &release.name, &release.namespace, revision)
         };
-        let read = away(decode).await?;
+        let read = run_blocking(decode).await?;
         read.map(Some).map_err(|error| {
             self.await_record(place, &name);
             error.of(place, &name)

@@ -12,7 +12,7 @@ use kyma_api::{Reason, ReleaseRecord, annotations};
 use kyma_sdk::{DeleteError, DeleteRequest, Failure, find_object, none_if_absent};
 
 use super::Pass;
-use crate::away::away;
+use crate::blocking::run_blocking;
 use crate::content::{Inputs, Loaded};
 use crate::release_records::Releases;
 use crate::storage::{self, Revision, Standing};
@@ -86,7 +86,7 @@ impl Pass<'_> {
             let Some(number) = next_revision(&records) else { return Ok(Some(without_successor(content))) };
             let first = self.first_deployed(&secrets, records.last()).await?;
             let (inputs, description) = (inputs.clone(), self.describe(standing, number));
-            let encoded = away(move || {
+            let encoded = run_blocking(move || {
                 let revision = revision(&inputs, &loaded, number, standing, first, &description);
                 revision.map(|revision| storage::encode(&revision))
             });
@@ -133,7 +133,7 @@ impl Pass<'_> {
         let found = secrets.get_opt(&last.name).await;
         let found = found.map_err(|error| Failure::target("read Helm's record of the release", &error))?;
         let stored = stored_in(found);
-        let first = away(move || storage::first_deployed(&stored)).await?;
+        let first = run_blocking(move || storage::first_deployed(&stored)).await?;
         Ok(first.unwrap_or_else(Timestamp::now))
     }
 
@@ -350,7 +350,7 @@ async fn supersede(secrets: &Api<Secret>, record: &Record) -> Result<(), Failure
     let Some(found) = find_object(secrets, &record.name).await.map_err(failed)? else { return Ok(()) };
     let stored = stored_in(Some(found));
     // Unreadable records stay unchanged; Helm cannot read them either.
-    let Ok(patch) = away(move || storage::superseded(&stored, Timestamp::now())).await? else {
+    let Ok(patch) = run_blocking(move || storage::superseded(&stored, Timestamp::now())).await? else {
         return Ok(());
     };
     let patched = secrets.patch_metadata(&record.name, &PatchParams::default(), &Patch::Merge(patch)).await;

@@ -11,7 +11,7 @@ use kyma_object_set::{GroupKind, Identity};
 use kyma_sdk::{Context, Failure};
 
 use super::{Pass, values};
-use crate::away::away;
+use crate::blocking::run_blocking;
 use crate::content::{InstalledRelease, LoadFailure, Loaded};
 use crate::frozen::{Frozen, Standing};
 use crate::injection;
@@ -66,7 +66,7 @@ impl Pass<'_> {
     /// Returns the content, unless the status could not hold the record of its objects.
     async fn recordable(&self, loaded: Loaded) -> Result<Loaded, Failure> {
         if let Some(groups) = large_record(&self.session.recorded.inventory, &loaded.prepared.objects) {
-            away(move || check_packed(&groups)).await??;
+            run_blocking(move || check_packed(&groups)).await??;
         }
         Ok(loaded)
     }

@@ -9,7 +9,7 @@ use kyma_api::{HookPolicy, Hooks, Reason, RollbackTarget};
 use kyma_sdk::Failure;
 
 use super::Pass;
-use crate::away::{away, away_if_large};
+use crate::blocking::{run_blocking, run_blocking_if_large};
 use crate::content::Loaded;
 use crate::hooks::{self, Event};
 use crate::objects::Prepared;
@@ -55,7 +55,7 @@ impl Pass<'_> {
         let unpack = move || {
             if must_be_own && !is_own { None } else { parting::unpack(&packed, &sha256, &release, &sent) }
         };
-        if let Some(hooks) = away_if_large(size, unpack).await? {
+        if let Some(hooks) = run_blocking_if_large(size, unpack).await? {
             return Ok(Arc::new(Prepared { objects: vec![], hooks, warnings: vec![] }));
         }
         let target = self.session.recorded.rollback_target.clone();
@@ -115,7 +115,7 @@ impl Pass<'_> {
 
     async fn pack_parting(&self, loaded: &Loaded) -> Option<Vec<u8>> {
         let loaded = loaded.clone();
-        let packed = away(move || parting::pack(&loaded)).await.map_err(|failure| failure.message);
+        let packed = run_blocking(move || parting::pack(&loaded)).await.map_err(|failure| failure.message);
         let packed = packed.and_then(|packed| packed.map_err(|error| error.to_string()));
         if let Err(error) = &packed {
             // Without the Secret, the hooks are rendered again while the spec requests this release.

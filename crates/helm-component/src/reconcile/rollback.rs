@@ -9,7 +9,7 @@ use kyma_sdk::Failure;
 use serde_json::{Value, json};
 
 use super::Pass;
-use crate::away::away;
+use crate::blocking::run_blocking;
 use crate::content::Loaded;
 use crate::kept::{self, KeptReleaseError};
 use crate::observe::rollback::{desired_inputs, taken};
@@ -41,7 +41,7 @@ impl Pass<'_> {
         let digests = Digests { api_versions: None, ..self.session.recorded.digests.clone() };
         let source = digests.source.clone().unwrap_or_default();
         let objects = digests.objects.clone().unwrap_or_default();
-        let (secret_digest, message) = match away(move || kept::pack(&loaded, &objects)).await? {
+        let (secret_digest, message) = match run_blocking(move || kept::pack(&loaded, &objects)).await? {
             Ok(packed) => {
                 let digest = kept::digest(&packed);
                 self.write_kept(Some(packed)).await?;
@@ -183,7 +183,7 @@ impl Pass<'_> {
         if !is_recorded {
             return Ok(Err(KeptReleaseError::Altered { secret }));
         }
-        let unpacked = away(move || kept::unpack(&packed, &sha256)).await?;
+        let unpacked = run_blocking(move || kept::unpack(&packed, &sha256)).await?;
         let Digests { inputs, objects, stored_render, .. } = &target.digests;
         let is_it = |loaded: &Loaded| {
             inputs.as_ref() == Some(&loaded.inputs) && objects.as_ref() == Some(&loaded.rendered)
