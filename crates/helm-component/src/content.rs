@@ -10,9 +10,9 @@ use kyma_artifacts::{Artifacts, Credentials, LocalisedImages, RegistryBase, Trus
 use kyma_object_set::{Identity, Kinds, ObjectSet};
 use kyma_sdk::Failure;
 
-use crate::frozen::{Frozen, RenderLookup, StoredRender};
 use crate::objects::{self, Prepared};
 use crate::render::{Chart, RenderError, RenderRequest, Renderer, Varies};
+use crate::render_store::{RenderLookup, RenderStore, StoredRender};
 use crate::source::{self, Content, OpenedCharts};
 use crate::workloads::Workloads;
 
@@ -57,7 +57,7 @@ impl Sources {
         kinds: &Kinds,
         installed: Option<kyma_artifacts::Digest>,
         (credentials, trust): (&Credentials, Option<Arc<Trust>>),
-        frozen: &Frozen,
+        render_store: &RenderStore,
     ) -> Result<Loaded, LoadFailure> {
         let spec = &component.spec;
         let place = source::place(&inputs.source, self.default_base.as_ref())?;
@@ -76,7 +76,8 @@ impl Sources {
             }
             Content::Chart { chart, .. } => {
                 reads = ChartReads::of(&chart, inputs, &source);
-                let rendered = self.render_chart(component, &chart, inputs, &reads, kinds, frozen).await?;
+                let rendered =
+                    self.render_chart(component, &chart, inputs, &reads, kinds, render_store).await?;
                 how = rendered.how;
                 (Text::Rendered(rendered.text), Some(chart))
             }
@@ -109,7 +110,7 @@ impl Sources {
             chart: chart.as_ref().map(|chart| (chart.name().to_owned(), chart.version().to_owned())),
             app_version: chart.as_ref().map(|chart| chart.app_version().to_owned()).unwrap_or_default(),
             uses_lookup: chart.is_some_and(|chart| chart.uses_lookup()),
-            unfrozen: how.unfrozen,
+            store_failure: how.store_failure,
             tests_vary: how.tests_vary,
             revision: reads.revision,
         })
@@ -127,10 +128,10 @@ impl Sources {
         inputs: &Inputs,
         reads: &ChartReads,
         kinds: &Kinds,
-        frozen: &Frozen,
+        render_store: &RenderStore,
     ) -> Result<Render, LoadFailure> {
         let request = request(chart, &component.spec, inputs, kinds, reads.revision.as_ref()).await?;
-        let rendered = self.render_with_own_kinds(component, request, kinds, frozen).await;
+        let rendered = self.render_with_own_kinds(component, request, kinds, render_store).await;
         rendered.map_err(|failure| LoadFailure { failure, awaits_kinds: reads.api_versions })
     }
 
@@ -141,9 +142,9 @@ impl Sources {
         component: &HelmComponent,
         request: RenderRequest,
         kinds: &Kinds,
-        frozen: &Frozen,
+        render_store: &RenderStore,
     ) -> Result<Render, Failure> {
-        let rendered = self.render(component, &request, frozen).await?;
+        let rendered = self.render(component, &request, render_store).await?;
         let served: BTreeSet<String> = kinds.api_versions().into_iter().collect();
         if request.api_versions.is_subset(&served) {
             return Ok(rendered);
@@ -156,16 +157,16 @@ impl Sources {
             return Ok(rendered);
         }
         let request = RenderRequest { api_versions: Arc::new(expected), ..request };
-        self.render(component, &request, frozen).await
+        self.render(component, &request, render_store).await
     }
 
-    /// Renders the chart, or returns a kept render if results vary. Varying results of tests alone are kept only for
-    /// releases whose tests run.
+    /// Renders the chart, or returns a stored render if results vary. Varying results of tests alone are stored only
+    /// for releases whose tests run.
     async fn render(
         &self,
         component: &HelmComponent,
         request: &RenderRequest,
-        frozen: &Frozen,
+        render_store: &RenderStore,
     ) -> Result<Render, Failure> {
         let Some(renderer) = &self.renderer else {
             return Err(Failure::new(
@@ -179,7 +180,7 @@ impl Sources {
             return Ok(Render { text, how: How::default() });
         }
         let mut fresh = None;
-        if varies == Varies::Tests && !frozen.keeps_tests() {
+        if varies == Varies::Tests && !render_store.stores_tests() {
             let how = How { tests_vary: true, ..How::default() };
             if let Some(text) = self.only_tests.get(component, request) {
                 return Ok(Render { text, how });
@@ -192,14 +193,14 @@ impl Sources {
             fresh = Some(text);
         }
         let key = request.lasting_digest();
-        let StoredRender { text, render, failure } = match (frozen.find(&key).await?, fresh) {
-            (RenderLookup::Found(kept), _) => kept,
-            (RenderLookup::Missing(slot), Some(fresh)) => frozen.freeze(&slot, &key, fresh).await,
+        let StoredRender { text, render, failure } = match (render_store.find(&key).await?, fresh) {
+            (RenderLookup::Found(stored), _) => stored,
+            (RenderLookup::Missing(slot), Some(fresh)) => render_store.store(&slot, &key, fresh).await,
             (RenderLookup::Missing(slot), None) => {
-                frozen.freeze(&slot, &key, rendered(renderer, request).await?).await
+                render_store.store(&slot, &key, rendered(renderer, request).await?).await
             }
         };
-        Ok(Render { text, how: How { by_chance: Some(render), unfrozen: failure, tests_vary: false } })
+        Ok(Render { text, how: How { by_chance: Some(render), store_failure: failure, tests_vary: false } })
     }
 }
 
@@ -271,8 +272,8 @@ struct Render {
 struct How {
     /// Digest of the render, if any of its results vary.
     by_chance: Option<String>,
-    /// Why a varying render could not be kept.
-    unfrozen: Option<String>,
+    /// Why a nondeterministic render could not be stored.
+    store_failure: Option<String>,
     /// Whether only tests vary, so that the render is not kept.
     tests_vary: bool,
 }

@@ -123,7 +123,7 @@ pub(crate) fn unpack(packed: &[u8], sha256: &[u8]) -> Option<Loaded> {
         chart: form.chart,
         app_version: form.app_version,
         uses_lookup: form.uses_lookup,
-        unfrozen: None,
+        store_failure: None,
         tests_vary: false,
         revision: None,
     })
@@ -154,7 +154,7 @@ mod tests {
             chart: Some(("c".to_owned(), "1.0.0".to_owned())),
             app_version: "7".to_owned(),
             uses_lookup: true,
-            unfrozen: None,
+            store_failure: None,
             tests_vary: false,
             revision: None,
         }

@@ -100,8 +100,8 @@ pub(crate) struct Session {
     pub(crate) parting_digest: Option<String>,
     /// Digests of nondeterministic renders that this process made or found in the status.
     pub(crate) renders_made: BTreeSet<String>,
-    /// Whether a varying render was kept on the hub.
-    pub(crate) has_frozen: bool,
+    /// Whether a nondeterministic render was stored on the hub.
+    pub(crate) has_stored_render: bool,
     /// Names of the hub's Secrets that the content requested when it was last loaded.
     pub(crate) injected: BTreeSet<String>,
     /// Time of the next check for a newer version in the chart's range; `None` if it is only checked on request.

@@ -89,7 +89,7 @@ mod tests {
             chart: None,
             app_version: String::new(),
             uses_lookup: false,
-            unfrozen: None,
+            store_failure: None,
             tests_vary: false,
             revision: None,
             render: None,

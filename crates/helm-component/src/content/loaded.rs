@@ -40,8 +40,8 @@ pub(crate) struct Loaded {
     pub app_version: String,
     /// Whether the chart calls `lookup`, which finds nothing.
     pub uses_lookup: bool,
-    /// Why a render with varying results could not be kept.
-    pub unfrozen: Option<String>,
+    /// Why a nondeterministic render could not be stored.
+    pub store_failure: Option<String>,
     /// Whether another render would give other tests, and this one is not kept.
     pub tests_vary: bool,
     /// Revision of the release, if the chart reads it.

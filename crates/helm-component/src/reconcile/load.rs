@@ -13,7 +13,6 @@ use kyma_sdk::{Context, Failure};
 use super::{Pass, values};
 use crate::blocking::run_blocking;
 use crate::content::{InstalledRelease, LoadFailure, Loaded};
-use crate::frozen::{Frozen, Standing};
 use crate::injection;
 use crate::memory::Session;
 use crate::observe;
@@ -22,6 +21,7 @@ use crate::pass::Shared;
 use crate::reader::Reader;
 use crate::record::{check_packed, large_record};
 use crate::referenced;
+use crate::render_store::{RenderCriteria, RenderStore};
 use crate::report::list;
 use crate::rollback;
 use crate::source;
@@ -102,7 +102,7 @@ impl Pass<'_> {
         if injects && loaded.raw {
             self.inject(&mut loaded).await?;
         }
-        self.session.has_frozen |= loaded.render.is_some();
+        self.session.has_stored_render |= loaded.render.is_some();
         // At most two are needed: the installed content and its successor.
         if let Some(render) = &loaded.render
             && !self.session.renders_made.contains(render)
@@ -120,22 +120,23 @@ impl Pass<'_> {
         let Digests { source, values, .. } = self.session.recorded.digests.clone();
         let revision = self.session.recorded.revision.clone();
         let inputs = &inputs.after(InstalledRelease { revision, source, values });
-        let way = (&credentials(self.shared, self.context).await?, self.trust().await?);
+        let access = (&credentials(self.shared, self.context).await?, self.trust().await?);
         let recorded = &self.session.recorded.digests;
         let unchanged = recorded.inputs.as_ref() == Some(&inputs.digest);
         let installed = recorded.source.as_deref().filter(|_| unchanged).and_then(|text| text.parse().ok());
         let sources = &self.shared.sources;
         let component = &self.context.resource;
         // The watch may lag behind this process's writes, and a dry run has no watch.
-        let asks = self.session.has_frozen || self.context.is_dry_run();
+        let asks = self.session.has_stored_render || self.context.is_dry_run();
         let may_be = |name: &str| asks || self.shared.hub_secrets.revision(name).is_some();
-        let mut standing = Standing::of(recorded, self.session.recorded.rollback_target.as_ref());
+        let mut criteria = RenderCriteria::of(recorded, self.session.recorded.rollback_target.as_ref());
         if component.spec.source.verify.is_some() {
-            standing = standing.with_signatures(&self.session.renders_made);
+            criteria = criteria.with_signatures(&self.session.renders_made);
         }
-        let frozen = Frozen::of(self.context, &self.key.owner, standing, may_be)
+        let render_store = RenderStore::of(self.context, &self.key.owner, criteria, may_be)
             .with_tests(observe::hooks::test_request(self).is_some());
-        let mut loaded = sources.load(component, inputs, &self.kinds, installed, way, &frozen).await?;
+        let mut loaded =
+            sources.load(component, inputs, &self.kinds, installed, access, &render_store).await?;
         if let Some(failed) = self.session.recorded.failed_revision.as_ref().filter(|failed| failed.retrying)
         {
             loaded.release = rollback::time(&loaded.release, failed);

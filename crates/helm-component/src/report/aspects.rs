@@ -55,7 +55,7 @@ pub(super) fn rendered(pass: &Pass<'_>, seen: &Observed, rest: &Rest) -> Aspect 
     if loaded.uses_lookup {
         notes.push("the chart calls `lookup`, which finds nothing here".to_owned());
     }
-    if let Some(why) = &loaded.unfrozen {
+    if let Some(why) = &loaded.store_failure {
         notes.push(format!("the chart has values by chance, and its render is not kept: {why}"));
     }
     if !loaded.prepared.warnings.is_empty() {

@@ -9,8 +9,8 @@ use serde_json::json;
 use testbed::until;
 
 use crate::chart::{packed, push};
-use crate::frozen::renders;
 use crate::hooks::{Story, USER, borrowed, config, job, pod, story, wished};
+use crate::stored_renders::renders;
 use crate::world::{DEADLINE, World, condition_of, ready_of, world};
 
 fn test(weight: &str, policy: &str) -> String {

@@ -1,4 +1,4 @@
-//! Renders with varying results, kept in Secrets on the hub so that each release is rendered once.
+//! Nondeterministic renders, stored in Secrets on the hub so that each release is rendered once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::blocking::run_blocking_if_large;
 use crate::packed::{self, PackError};
 use crate::state_secret::StateSecret;
 
-mod choice;
+mod selection;
 
-pub(crate) use choice::Standing;
-use choice::{Entry, RenderLocation};
+pub(crate) use selection::RenderCriteria;
+use selection::{RenderEntry, RenderLocation};
 
 /// Type of the Secrets.
 const TYPE: &str = release_store::RENDER_TYPE;
 /// Name suffixes of a component's Secrets: one for the installed release, one for its successor, and possibly one for
 /// a rollback target. Each render has a Secret of its own, since it may need the maximum size of a Secret.
-const ENDINGS: [&str; 3] = ["", "-2", "-3"];
+const NAME_SUFFIXES: [&str; 3] = ["", "-2", "-3"];
 /// Key of the digest of the render's inputs.
 const REQUEST: &str = "request";
 /// Key of the release that was installed at the time; empty if there was none.
@@ -34,61 +34,61 @@ const SHA256: &str = "sha256";
 type Data = BTreeMap<String, ByteString>;
 
 /// The renders of one component.
-pub(crate) struct Frozen {
+pub(crate) struct RenderStore {
     secrets: [StateSecret; 3],
     /// Whether each Secret may exist; a new component need not read all of them.
     may_be: [bool; 3],
-    standing: Standing,
-    keeps_tests: bool,
+    criteria: RenderCriteria,
+    stores_tests: bool,
 }
 
-/// A kept render, or a free Secret for one.
+/// A stored render, or a free Secret for one.
 pub(crate) enum RenderLookup {
-    /// The kept render of the request.
+    /// The stored render of the request.
     Found(StoredRender),
-    /// No render is kept. The Secret of this slot is missing, or its content is no longer needed.
+    /// No render is stored. The Secret of this slot is missing, or its content is no longer needed.
     Missing(Slot),
 }
 
-/// A render with varying results.
+/// A nondeterministic render.
 pub(crate) struct StoredRender {
     pub text: Arc<str>,
     /// Digest of the render, which the status records.
     pub render: String,
-    /// Why the render could not be kept.
+    /// Why the render could not be stored.
     pub failure: Option<String>,
 }
 
 /// Index of one of the component's Secrets.
 pub(crate) struct Slot(usize);
 
-impl Frozen {
-    /// Returns the access to the renders of the component with this owner hash, by its recorded `standing`. Only
+impl RenderStore {
+    /// Returns the access to the renders of the component with this owner hash, by its recorded `criteria`. Only
     /// Secrets for which `may_be` returns true are read.
     pub(crate) fn of(
         context: &Context<HelmComponent>,
         owner: &str,
-        standing: Standing,
+        criteria: RenderCriteria,
         may_be: impl Fn(&str) -> bool,
     ) -> Self {
-        let names = ENDINGS.map(|ending| format!("{}{owner}{ending}", release_store::RENDER_PREFIX));
+        let names = NAME_SUFFIXES.map(|suffix| format!("{}{owner}{suffix}", release_store::RENDER_PREFIX));
         let may_be = names.each_ref().map(|name| may_be(name));
         let secrets = names.map(|name| StateSecret::of(context, name, TYPE));
-        Self { secrets, may_be, standing, keeps_tests: false }
+        Self { secrets, may_be, criteria, stores_tests: false }
     }
 
-    /// Sets whether renders in which only tests vary are kept: a new process must continue tests with the same
+    /// Sets whether renders in which only tests vary are stored: a new process must continue tests with the same
     /// render.
-    pub(crate) fn with_tests(self, keeps_tests: bool) -> Self {
-        Self { keeps_tests, ..self }
+    pub(crate) fn with_tests(self, stores_tests: bool) -> Self {
+        Self { stores_tests, ..self }
     }
 
-    /// Reports whether renders in which only tests vary are kept.
-    pub(crate) fn keeps_tests(&self) -> bool {
-        self.keeps_tests
+    /// Reports whether renders in which only tests vary are stored.
+    pub(crate) fn stores_tests(&self) -> bool {
+        self.stores_tests
     }
 
-    /// Returns the kept render of this request, if it belongs to the installed release or to its successor, and
+    /// Returns the stored render of this request, if it belongs to the installed release or to its successor, and
     /// otherwise a slot for it.
     ///
     /// # Errors
@@ -96,9 +96,9 @@ impl Frozen {
     pub(crate) async fn find(&self, request: &str) -> Result<RenderLookup, Failure> {
         let mut found: [Option<Data>; 3] = try_join3(self.read(0), self.read(1), self.read(2)).await?.into();
         let held = found.each_ref().map(|data| data.as_ref().and_then(entry));
-        Ok(match self.standing.locate(&held, request) {
+        Ok(match self.criteria.locate(&held, request) {
             RenderLocation::Free(at) => RenderLookup::Missing(Slot(at)),
-            RenderLocation::Kept(at) => match text(found[at].take().unwrap_or_default()).await? {
+            RenderLocation::Stored(at) => match text(found[at].take().unwrap_or_default()).await? {
                 Some(text) => {
                     let render = held[at].as_ref().map(|entry| entry.render.clone()).unwrap_or_default();
                     RenderLookup::Found(StoredRender { text, render, failure: None })
@@ -112,8 +112,8 @@ impl Frozen {
         if self.may_be[at] { self.secrets[at].read().await } else { Ok(None) }
     }
 
-    /// Keeps the render of this request, and returns it even if it could not be kept.
-    pub(crate) async fn freeze(&self, slot: &Slot, request: &str, text: Arc<str>) -> StoredRender {
+    /// Stores the render of this request, and returns it even if it could not be stored.
+    pub(crate) async fn store(&self, slot: &Slot, request: &str, text: Arc<str>) -> StoredRender {
         let whole = Arc::clone(&text);
         let packed = run_blocking_if_large(text.len(), move || packed::pack(whole.as_bytes())).await;
         let packed = match packed.unwrap_or(Err(PackError::Unpackable)) {
@@ -126,7 +126,7 @@ impl Frozen {
         let render = packed::digest(&packed);
         let data = BTreeMap::from([
             (REQUEST, ByteString(request.as_bytes().to_vec())),
-            (AFTER, ByteString(self.standing.installed().as_bytes().to_vec())),
+            (AFTER, ByteString(self.criteria.installed().as_bytes().to_vec())),
             (RENDER, ByteString(packed)),
             (SHA256, ByteString(render.as_bytes().to_vec())),
         ]);
@@ -135,9 +135,9 @@ impl Frozen {
     }
 }
 
-fn entry(data: &Data) -> Option<Entry> {
+fn entry(data: &Data) -> Option<RenderEntry> {
     let word = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
-    Some(Entry { request: word(REQUEST)?, render: word(SHA256)?, after: word(AFTER) })
+    Some(RenderEntry { request: word(REQUEST)?, render: word(SHA256)?, after: word(AFTER) })
 }
 
 async fn text(mut data: Data) -> Result<Option<Arc<str>>, Failure> {
