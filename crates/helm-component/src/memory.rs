@@ -93,11 +93,11 @@ pub(crate) struct Session {
     /// Whether the deletion of all known objects on the target was requested.
     pub(crate) removed: bool,
     /// The hooks of the removal, once they were read.
-    pub(crate) parting: Option<Arc<Prepared>>,
+    pub(crate) removal_hooks: Option<Arc<Prepared>>,
     /// The release whose hooks were stored last.
-    pub(crate) parting_of: Option<String>,
+    pub(crate) removal_hooks_release: Option<String>,
     /// Digest of the hooks that this process stored.
-    pub(crate) parting_digest: Option<String>,
+    pub(crate) removal_hooks_digest: Option<String>,
     /// Digests of nondeterministic renders that this process made or found in the status.
     pub(crate) renders_made: BTreeSet<String>,
     /// Whether a nondeterministic render was stored on the hub.

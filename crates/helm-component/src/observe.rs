@@ -85,7 +85,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         hooks: hooks::due(pass, content),
         history: history::due(pass, content),
         way_back: rollback::way_back(pass, content),
-        keep_due: rollback::keep_due(pass),
+        rollback_target_due: rollback::rollback_target_due(pass),
         stray_manager: stray_manager(spec, &pieces).filter(|_| known),
         manager: made_manager(pass, &snapshot),
         left: recorded.left.clone(),

@@ -150,8 +150,8 @@ pub(crate) struct Done {
     pub(crate) explained: bool,
     /// Namespaces that this pass has read, to see whether they are being deleted.
     pub(crate) read_namespaces: BTreeSet<String>,
-    /// Result of keeping the Ready release, once it was tried.
-    pub(crate) keep: Option<Result<(), Failure>>,
+    /// Result of storing the Ready release, once it was tried.
+    pub(crate) rollback_target: Option<Result<(), Failure>>,
     /// Wait or failure of the chart's tests, once they were handled.
     pub(crate) tests: Option<Result<Option<String>, Failure>>,
 }

@@ -55,9 +55,9 @@ pub enum Step {
     DefaultResource,
     /// Read whether the default custom resource still exists.
     ConfirmDefaultResource,
-    /// Keep the release that is Ready, or discard the kept one.
-    Keep,
-    /// Roll back to the kept release, since the desired one failed for this reason.
+    /// Store the Ready release, or discard the stored one.
+    StoreRollbackTarget,
+    /// Roll back to the stored release, since the desired one failed for this reason.
     RollBack(Failure),
     /// Try the failed release again.
     Retry,

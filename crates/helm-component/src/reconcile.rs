@@ -14,10 +14,10 @@ mod hook_events;
 mod hook_objects;
 mod hooks;
 mod load;
-mod parting;
 mod predecessor;
 mod prune;
 mod removal;
+mod removal_hooks;
 mod resolve;
 mod rollback;
 mod terminating_namespaces;
@@ -162,7 +162,7 @@ impl<'a> Pass<'a> {
                 Step::Record(standing) => self.record_release(standing).await,
                 Step::DefaultResource => self.default_resource().await,
                 Step::ConfirmDefaultResource => self.confirm_default_resource().await,
-                Step::Keep => self.keep().await,
+                Step::StoreRollbackTarget => self.store_rollback_target().await,
                 Step::RollBack(failure) => self.roll_back(failure).await,
                 Step::Retry => self.retry().await,
                 Step::Test => self.run_tests().await,

@@ -53,9 +53,9 @@ pub(super) fn way_back(pass: &Pass<'_>, content: Content) -> WayBack {
     if is_open { WayBack::Open } else { WayBack::None }
 }
 
-/// Reports whether the installed release must be kept, or the kept one discarded. Independent of its health.
-pub(super) fn keep_due(pass: &Pass<'_>) -> bool {
-    if pass.order == Order::Remove || pass.done.keep.is_some() || taken(pass).is_some() {
+/// Reports whether the installed release must be stored, or the stored one discarded. Independent of its health.
+pub(super) fn rollback_target_due(pass: &Pass<'_>) -> bool {
+    if pass.order == Order::Remove || pass.done.rollback_target.is_some() || taken(pass).is_some() {
         return false;
     }
     let recorded = &pass.session.recorded;

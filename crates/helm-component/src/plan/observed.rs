@@ -140,9 +140,9 @@ pub enum WayBack {
     /// No rollback is possible, or none is enabled.
     #[default]
     None,
-    /// Another release was Ready before and is kept.
+    /// Another release was Ready before and is stored.
     Open,
-    /// The kept release replaces the failed one.
+    /// The stored release replaces the failed one.
     Taken,
     /// A rollback took place, and the failed release is to be tried again.
     Left,
@@ -181,8 +181,8 @@ pub struct Observed {
     pub history: HistoryDue,
     /// State of a rollback.
     pub way_back: WayBack,
-    /// Whether the Ready release must be kept, or the kept one discarded.
-    pub keep_due: bool,
+    /// Whether the Ready release must be stored, or the stored one discarded.
+    pub rollback_target_due: bool,
     /// Desired objects; for recorded content, those of the inventory.
     pub pieces: Vec<Piece>,
     /// Whether objects were applied in this pass.
@@ -306,7 +306,8 @@ impl Observed {
     /// Reports whether the health of newly applied objects must be awaited, not only that of earlier ones. A
     /// correction of drift in a healthy component need not be.
     pub fn awaits_news(&self) -> bool {
-        (self.awaited || self.keep_due || self.way_back != WayBack::None) && !self.unreported().is_empty()
+        (self.awaited || self.rollback_target_due || self.way_back != WayBack::None)
+            && !self.unreported().is_empty()
     }
 
     /// Returns the objects that count and are not healthy.

@@ -61,7 +61,7 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         hooks: HooksDue::default(),
         history: HistoryDue::default(),
         way_back: WayBack::None,
-        keep_due: false,
+        rollback_target_due: false,
         pieces,
         applied: false,
         inventory: Inventory::new(),

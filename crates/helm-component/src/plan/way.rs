@@ -29,7 +29,7 @@ fn ready(seen: &Observed) -> Step {
     match seen.way_back {
         // Health from before the apply says nothing about the applied objects.
         _ if seen.awaits_news() => Step::Rest(Rest::Progressing(seen.unreported())),
-        _ if seen.keep_due => Step::Keep,
+        _ if seen.rollback_target_due => Step::StoreRollbackTarget,
         _ if seen.hooks.test => Step::Test,
         WayBack::Taken => Step::Rest(Rest::RolledBack),
         _ => Step::Rest(Rest::Ready),

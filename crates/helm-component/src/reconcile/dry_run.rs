@@ -57,7 +57,7 @@ impl Pass<'_> {
                 // Its result is only used after the apply.
                 Step::Explain => self.done.explained = true,
                 Step::ConfirmDefaultResource => self.done.default_confirmed = true,
-                Step::Keep => self.done.keep = Some(Ok(())),
+                Step::StoreRollbackTarget => self.done.rollback_target = Some(Ok(())),
                 Step::Test => self.done.tests = Some(Ok(None)),
                 Step::Retry => self.retry().await,
                 Step::RollBack(failure) => {

@@ -44,7 +44,7 @@ impl Pass<'_> {
         };
         let found = self.installed_by(&former, &release).await?;
         let hooks = if is_same { ran(&loaded) } else { None };
-        self.keep_parting(&loaded, hooks.as_ref()).await?;
+        self.store_removal_hooks(&loaded, hooks.as_ref()).await?;
         let before = self.session.recorded.clone();
         for (identity, entry) in found {
             self.session.recorded.inventory.insert(identity, entry);

@@ -46,7 +46,7 @@ impl Pass<'_> {
             HookPolicy::Run => hooks::before_apply(due),
             HookPolicy::Skip => hooks::left_out(due),
         };
-        self.keep_parting(&loaded, record.as_ref()).await?;
+        self.store_removal_hooks(&loaded, record.as_ref()).await?;
         self.keep_record(event, record).await
     }
 

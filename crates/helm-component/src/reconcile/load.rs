@@ -89,7 +89,7 @@ impl Pass<'_> {
         let injects = inputs.additions.injectable.is_some();
         self.session.render_awaits_kinds = false;
         let mut loaded = match taken(self).cloned() {
-            Some(target) => self.load_kept(&target).await?,
+            Some(target) => self.load_rollback_target(&target).await?,
             None => match self.load_desired().await {
                 Ok(loaded) => loaded,
                 Err(LoadFailure { failure, awaits_kinds }) => {

@@ -1,4 +1,4 @@
-//! Steps that keep the release that is Ready, and that roll back to it.
+//! Steps that store the Ready release, and that roll back to it.
 
 use std::collections::BTreeMap;
 
@@ -11,44 +11,45 @@ use serde_json::{Value, json};
 use super::Pass;
 use crate::blocking::run_blocking;
 use crate::content::Loaded;
-use crate::kept::{self, KeptReleaseError};
 use crate::observe::rollback::{desired_inputs, taken};
 use crate::pass::Done;
 use crate::rollback;
 use crate::state_secret::StateSecret;
+use crate::stored_release::{self, StoredReleaseError};
 
 impl Pass<'_> {
-    /// Keeps the Ready release, or discards the kept one. A failure is reported, and the component stays Ready.
-    pub(super) async fn keep(&mut self) {
+    /// Stores the Ready release, or discards the stored one. A failure is reported, and the component stays Ready.
+    pub(super) async fn store_rollback_target(&mut self) {
         if !rollback::is_enabled(&self.context.resource.spec) {
             // Emptied instead of deleted, so that no role needs the permission to delete Secrets of the hub.
-            let emptied = self.write_kept(None).await;
-            self.done.keep = Some(emptied.map(|()| self.session.recorded.rollback_target = None));
+            let emptied = self.write_stored_release(None).await;
+            self.done.rollback_target = Some(emptied.map(|()| self.session.recorded.rollback_target = None));
             return;
         }
-        let kept = self.keep_release().await;
-        self.done.keep = Some(match &kept {
+        let stored = self.store_release().await;
+        self.done.rollback_target = Some(match &stored {
             Ok(_) => Ok(()),
             Err(failure) => Err(failure.clone()),
         });
-        // The previously kept release is no longer a rollback target: its successor works.
-        self.session.recorded.rollback_target = kept.ok();
+        // The previously stored release is no longer a rollback target: its successor works.
+        self.session.recorded.rollback_target = stored.ok();
     }
 
-    async fn keep_release(&mut self) -> Result<RollbackTarget, Failure> {
+    async fn store_release(&mut self) -> Result<RollbackTarget, Failure> {
         let loaded = self.at_hand().await?;
         // A rollback target is applied as it was rendered, whatever API versions the cluster serves.
         let digests = Digests { api_versions: None, ..self.session.recorded.digests.clone() };
         let source = digests.source.clone().unwrap_or_default();
         let objects = digests.objects.clone().unwrap_or_default();
-        let (secret_digest, message) = match run_blocking(move || kept::pack(&loaded, &objects)).await? {
-            Ok(packed) => {
-                let digest = kept::digest(&packed);
-                self.write_kept(Some(packed)).await?;
-                (Some(digest), None)
-            }
-            Err(error) => (None, Some(error.to_string())),
-        };
+        let (secret_digest, message) =
+            match run_blocking(move || stored_release::pack(&loaded, &objects)).await? {
+                Ok(packed) => {
+                    let digest = stored_release::digest(&packed);
+                    self.write_stored_release(Some(packed)).await?;
+                    (Some(digest), None)
+                }
+                Err(error) => (None, Some(error.to_string())),
+            };
         let version = self.version_of(&source);
         Ok(RollbackTarget { version, digests, secret_digest, message })
     }
@@ -72,7 +73,7 @@ impl Pass<'_> {
         self.session.loaded.clone().ok_or_else(|| Failure::new(Reason::Internal, "the content got lost"))
     }
 
-    /// Rolls back to the kept release, since the desired one failed. Written to the hub before any object is applied.
+    /// Rolls back to the stored release, since the desired one failed. Written to the hub before any object is applied.
     pub(super) async fn roll_back(&mut self, failure: Failure) {
         match self.begin_rollback(&failure).await {
             Ok(()) => {
@@ -84,7 +85,7 @@ impl Pass<'_> {
 
     async fn begin_rollback(&mut self, failure: &Failure) -> Result<(), Failure> {
         let Some(target) = self.session.recorded.rollback_target.clone() else { return Ok(()) };
-        let mut loaded = match self.read_kept(&target).await? {
+        let mut loaded = match self.read_stored_release(&target).await? {
             Ok(loaded) => loaded,
             Err(gone) => {
                 // No rollback is possible; the failure of the desired release stays visible.
@@ -148,8 +149,8 @@ impl Pass<'_> {
     }
 
     /// Loads the rollback target, from the hub alone.
-    pub(super) async fn load_kept(&self, target: &RollbackTarget) -> Result<Loaded, Failure> {
-        let mut loaded = self.read_kept(target).await?.map_err(|gone| self.lost(&gone))?;
+    pub(super) async fn load_rollback_target(&self, target: &RollbackTarget) -> Result<Loaded, Failure> {
+        let mut loaded = self.read_stored_release(target).await?.map_err(|gone| self.lost(&gone))?;
         if let Some(failed) = &self.session.recorded.failed_revision {
             loaded.release = rollback::time(&loaded.release, failed);
         }
@@ -157,23 +158,23 @@ impl Pass<'_> {
     }
 
     /// Returns the failure for a rollback target that no longer exists. The failed release is retried at its time.
-    fn lost(&self, gone: &KeptReleaseError) -> Failure {
+    fn lost(&self, gone: &StoredReleaseError) -> Failure {
         let failure = Failure::new(Reason::RollbackUnavailable, gone.to_string());
         let failed = self.session.recorded.failed_revision.as_ref();
         let left = failed.and_then(|failed| rollback::pause(failed, Timestamp::now()));
         left.map_or(failure.clone(), |left| failure.retry_after(left))
     }
 
-    pub(super) async fn read_kept(
+    pub(super) async fn read_stored_release(
         &self,
         target: &RollbackTarget,
-    ) -> Result<Result<Loaded, KeptReleaseError>, Failure> {
-        let secret = kept::secret_name(&self.key.owner);
-        let Some(data) = self.kept_secret().read().await? else {
-            return Ok(Err(KeptReleaseError::Gone { secret }));
+    ) -> Result<Result<Loaded, StoredReleaseError>, Failure> {
+        let secret = stored_release::secret_name(&self.key.owner);
+        let Some(data) = self.stored_release_secret().read().await? else {
+            return Ok(Err(StoredReleaseError::Gone { secret }));
         };
         let bytes = |key: &str| data.get(key).map(|value| value.0.clone()).unwrap_or_default();
-        let (packed, sha256) = (bytes(kept::RELEASE), bytes(kept::SHA256));
+        let (packed, sha256) = (bytes(stored_release::RELEASE), bytes(stored_release::SHA256));
         // A user with write access to Secrets must not choose the installed content: the digest in the status must
         // match.
         let is_recorded = match &target.secret_digest {
@@ -181,29 +182,29 @@ impl Pass<'_> {
             None => self.context.resource.spec.source.verify.is_none(),
         };
         if !is_recorded {
-            return Ok(Err(KeptReleaseError::Altered { secret }));
+            return Ok(Err(StoredReleaseError::Altered { secret }));
         }
-        let unpacked = run_blocking(move || kept::unpack(&packed, &sha256)).await?;
+        let unpacked = run_blocking(move || stored_release::unpack(&packed, &sha256)).await?;
         let Digests { inputs, objects, stored_render, .. } = &target.digests;
         let is_it = |loaded: &Loaded| {
             inputs.as_ref() == Some(&loaded.inputs) && objects.as_ref() == Some(&loaded.rendered)
         };
         let loaded = unpacked.filter(is_it).map(|loaded| Loaded { render: stored_render.clone(), ..loaded });
-        Ok(loaded.ok_or(KeptReleaseError::Altered { secret }))
+        Ok(loaded.ok_or(StoredReleaseError::Altered { secret }))
     }
 
     /// Writes a packed release, or empties the Secret.
-    async fn write_kept(&self, packed: Option<Vec<u8>>) -> Result<(), Failure> {
+    async fn write_stored_release(&self, packed: Option<Vec<u8>>) -> Result<(), Failure> {
         let mut data = BTreeMap::new();
         if let Some(packed) = packed {
-            data.insert(kept::SHA256, ByteString(kept::digest(&packed).into_bytes()));
-            data.insert(kept::RELEASE, ByteString(packed));
+            data.insert(stored_release::SHA256, ByteString(stored_release::digest(&packed).into_bytes()));
+            data.insert(stored_release::RELEASE, ByteString(packed));
         }
-        self.kept_secret().write(data).await
+        self.stored_release_secret().write(data).await
     }
 
-    fn kept_secret(&self) -> StateSecret {
-        StateSecret::of(self.context, kept::secret_name(&self.key.owner), kept::TYPE)
+    fn stored_release_secret(&self) -> StateSecret {
+        StateSecret::of(self.context, stored_release::secret_name(&self.key.owner), stored_release::TYPE)
     }
 }
 

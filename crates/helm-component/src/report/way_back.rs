@@ -17,7 +17,7 @@ use crate::plan::{Content, Observed};
 use crate::rollback;
 use crate::watch_wait::WATCH_SYNC_TIMEOUT;
 
-/// Time until a retry after the hub refused the kept release, or after the tests could not run.
+/// Time until a retry after the hub refused the stored release, or after the tests could not run.
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// The release that failed and its rollback target.
@@ -75,11 +75,11 @@ impl Finding {
     }
 }
 
-/// Returns the time until a retry after keeping the release or testing failed.
+/// Returns the time until a retry after storing the release or testing failed.
 pub(super) fn again(pass: &Pass<'_>) -> Option<Duration> {
-    let kept = matches!(pass.done.keep, Some(Err(_)));
+    let stored = matches!(pass.done.rollback_target, Some(Err(_)));
     let tests = matches!(pass.done.tests, Some(Err(_))) && test_request(pass).is_some();
-    (kept || tests).then_some(AGAIN)
+    (stored || tests).then_some(AGAIN)
 }
 
 /// Returns the condition of the rollback target; `None` if a rollback was never enabled.
@@ -95,7 +95,7 @@ pub(super) fn rollback_available(pass: &Pass<'_>) -> Option<Aspect> {
         };
         return reported(pass, types::ROLLBACK_AVAILABLE).map(|_| not_wanted());
     }
-    if let Some(Err(failure)) = &pass.done.keep {
+    if let Some(Err(failure)) = &pass.done.rollback_target {
         return Some(aspect(types::ROLLBACK_AVAILABLE, Status::False, failure.reason, &failure.message));
     }
     let target = pass.session.recorded.rollback_target.as_ref()?;

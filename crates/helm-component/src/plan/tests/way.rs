@@ -86,10 +86,10 @@ fn nothing_counts_as_ready_for_its_health_from_before_the_apply() {
         assert_eq!(next(&seen), waiting);
     }
     seen.way_back = WayBack::None;
-    seen.keep_due = true;
+    seen.rollback_target_due = true;
     assert_eq!(next(&seen), waiting);
     seen.pieces[0].health_is_old = false;
-    assert_eq!(next(&seen), Step::Keep);
+    assert_eq!(next(&seen), Step::StoreRollbackTarget);
 }
 
 #[test]
@@ -111,14 +111,14 @@ fn what_is_there_again_rests_until_what_failed_is_tried_again() {
 
 #[test]
 fn what_is_ready_is_kept_and_then_tested() {
-    let mut seen = Observed { keep_due: true, ..running(vec![piece(deployment())]) };
+    let mut seen = Observed { rollback_target_due: true, ..running(vec![piece(deployment())]) };
     seen.hooks.test = true;
-    assert_eq!(next(&seen), Step::Keep);
-    seen.keep_due = false;
+    assert_eq!(next(&seen), Step::StoreRollbackTarget);
+    seen.rollback_target_due = false;
     assert_eq!(next(&seen), Step::Test);
     seen.hooks.test = false;
     assert_eq!(next(&seen), Step::Rest(Rest::Ready));
     let mut working = with_health(HealthStatus::InProgress);
-    working.keep_due = true;
+    working.rollback_target_due = true;
     assert!(matches!(next(&working), Step::Rest(Rest::Progressing(_))), "nothing is kept before it works");
 }

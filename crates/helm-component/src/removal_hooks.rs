@@ -21,9 +21,9 @@ pub(crate) fn secret_name(owner: &str) -> String {
     format!("{}{owner}", release_store::HOOKS_PREFIX)
 }
 
-/// Serialized form of the hooks.
+/// The hooks as they are serialized.
 #[derive(Serialize, Deserialize)]
-struct Form {
+struct SerializedHooks {
     release: String,
     source: String,
     values: String,
@@ -32,15 +32,15 @@ struct Form {
 
 /// Packs the hooks of a release that run at its removal.
 pub(crate) fn pack(loaded: &Loaded) -> Result<Vec<u8>, PackError> {
-    let of_removal =
+    let removal_hooks =
         loaded.prepared.hooks.iter().filter(|hook| hooks::are_of_removal(std::slice::from_ref(*hook)));
-    let form = Form {
+    let serialized = SerializedHooks {
         release: loaded.release.clone(),
         source: loaded.source.clone(),
         values: loaded.values.clone(),
-        hooks: of_removal.map(|hook| Value::Object(hook.object.body().clone())).collect(),
+        hooks: removal_hooks.map(|hook| Value::Object(hook.object.body().clone())).collect(),
     };
-    let text = serde_json::to_vec(&form).map_err(|_| PackError::Unpackable)?;
+    let text = serde_json::to_vec(&serialized).map_err(|_| PackError::Unpackable)?;
     packed::pack(&text)
 }
 
@@ -48,11 +48,11 @@ pub(crate) fn pack(loaded: &Loaded) -> Result<Vec<u8>, PackError> {
 /// release (`content` of the record of hooks) nor to the last completely applied one.
 pub(crate) fn unpack(packed: &[u8], sha256: &[u8], content: &str, digests: &Digests) -> Option<Vec<Hook>> {
     let text = packed::unpack(packed, sha256)?;
-    let form: Form = serde_json::from_slice(&text).ok()?;
-    if form.release != content && !is_of(digests, &form.source, &form.values) {
+    let serialized: SerializedHooks = serde_json::from_slice(&text).ok()?;
+    if serialized.release != content && !is_of(digests, &serialized.source, &serialized.values) {
         return None;
     }
-    form.hooks.into_iter().map(|value| Hook::of(Object::from_value(value).ok()?)).collect()
+    serialized.hooks.into_iter().map(|value| Hook::of(Object::from_value(value).ok()?)).collect()
 }
 
 /// Reports whether the last completely applied content has this artifact and these values.

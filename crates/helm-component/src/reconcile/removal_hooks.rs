@@ -14,7 +14,7 @@ use crate::content::Loaded;
 use crate::hooks::{self, Event};
 use crate::objects::Prepared;
 use crate::packed;
-use crate::parting;
+use crate::removal_hooks;
 use crate::state_secret::StateSecret;
 
 /// Advice for a removal whose hooks cannot be loaded.
@@ -30,42 +30,46 @@ impl Pass<'_> {
         // Equal in every process, whatever is rendered again.
         let content = self.session.recorded.hooks.as_ref().map(|record| record.digest.clone());
         let content = content.unwrap_or_default();
-        let prepared = match &self.session.parting {
-            Some(parting) => Arc::clone(parting),
-            None => self.parting(&content).await?,
+        let prepared = match &self.session.removal_hooks {
+            Some(removal_hooks) => Arc::clone(removal_hooks),
+            None => self.load_removal_hooks(&content).await?,
         };
-        self.session.parting = Some(Arc::clone(&prepared));
+        self.session.removal_hooks = Some(Arc::clone(&prepared));
         self.hooks(event, &prepared, &content).await
     }
 
-    /// Returns the hooks of the installed release: the stored ones, otherwise those of the kept release, otherwise
+    /// Returns the hooks of the installed release: the stored ones, otherwise those of the rollback target, otherwise
     /// those of the desired release, if either is the same release. Releases that were installed by versions without
     /// this store have no stored hooks.
-    async fn parting(&mut self, content: &str) -> Result<Arc<Prepared>, Failure> {
+    async fn load_removal_hooks(&mut self, content: &str) -> Result<Arc<Prepared>, Failure> {
         let digests = self.session.recorded.digests.clone();
-        let data = self.parting_secret().read().await?.unwrap_or_default();
+        let data = self.removal_hooks_secret().read().await?.unwrap_or_default();
         let bytes = |key: &str| data.get(key).map(|value| value.0.clone()).unwrap_or_default();
-        let (packed, sha256) = (bytes(parting::HOOKS), bytes(parting::SHA256));
+        let (packed, sha256) = (bytes(removal_hooks::HOOKS), bytes(removal_hooks::SHA256));
         let (release, sent) = (content.to_owned(), digests.clone());
         let size = packed.len();
         // If signatures are required, a user with write access to Secrets must not inject hooks: hooks that this
         // process did not store itself come from verified content.
         let must_be_own = self.context.resource.spec.source.verify.is_some();
-        let is_own = self.session.parting_digest.as_ref().is_some_and(|own| own.as_bytes() == sha256);
+        let is_own = self.session.removal_hooks_digest.as_ref().is_some_and(|own| own.as_bytes() == sha256);
         let unpack = move || {
-            if must_be_own && !is_own { None } else { parting::unpack(&packed, &sha256, &release, &sent) }
+            if must_be_own && !is_own {
+                None
+            } else {
+                removal_hooks::unpack(&packed, &sha256, &release, &sent)
+            }
         };
         if let Some(hooks) = run_blocking_if_large(size, unpack).await? {
             return Ok(Arc::new(Prepared { objects: vec![], hooks, warnings: vec![] }));
         }
         let target = self.session.recorded.rollback_target.clone();
-        let is_of = |source: &str, values: &str| parting::is_of(&digests, source, values);
+        let is_of = |source: &str, values: &str| removal_hooks::is_of(&digests, source, values);
         let is_installed = |target: &RollbackTarget| {
             let (source, values) = (target.digests.source.as_deref(), target.digests.values.as_deref());
             source.zip(values).is_some_and(|(source, values)| is_of(source, values))
         };
         if let Some(target) = target.filter(|target| target.message.is_none() && is_installed(target))
-            && let Ok(loaded) = self.read_kept(&target).await?
+            && let Ok(loaded) = self.read_stored_release(&target).await?
         {
             return Ok(loaded.prepared);
         }
@@ -88,7 +92,7 @@ impl Pass<'_> {
 
     /// Stores the hooks of this release's removal, or discards those of the previous one. `record`: the hooks' record
     /// from now on.
-    pub(super) async fn keep_parting(
+    pub(super) async fn store_removal_hooks(
         &mut self,
         loaded: &Loaded,
         record: Option<&Hooks>,
@@ -96,26 +100,27 @@ impl Pass<'_> {
         let had = self.session.recorded.hooks.as_ref().is_some_and(|record| record.has_delete_hooks);
         let has = record.is_some_and(|record| record.has_delete_hooks);
         // A repeated apply finds them stored.
-        let is_kept = has && self.session.parting_of.as_ref() == Some(&loaded.release);
-        if (!had && !has) || is_kept || self.cluster.dry_run.is_some() {
+        let is_stored = has && self.session.removal_hooks_release.as_ref() == Some(&loaded.release);
+        if (!had && !has) || is_stored || self.cluster.dry_run.is_some() {
             return Ok(());
         }
-        self.session.parting = None;
-        let packed = if has { self.pack_parting(loaded).await } else { None };
+        self.session.removal_hooks = None;
+        let packed = if has { self.pack_removal_hooks(loaded).await } else { None };
         let data = packed.map(|packed| {
             let sha256 = packed::digest(&packed).into_bytes();
-            self.session.parting_digest = String::from_utf8(sha256.clone()).ok();
-            [(parting::HOOKS, ByteString(packed)), (parting::SHA256, ByteString(sha256))]
+            self.session.removal_hooks_digest = String::from_utf8(sha256.clone()).ok();
+            [(removal_hooks::HOOKS, ByteString(packed)), (removal_hooks::SHA256, ByteString(sha256))]
         });
         let data: BTreeMap<&str, ByteString> = data.into_iter().flatten().collect();
-        self.parting_secret().write(data).await?;
-        self.session.parting_of = has.then(|| loaded.release.clone());
+        self.removal_hooks_secret().write(data).await?;
+        self.session.removal_hooks_release = has.then(|| loaded.release.clone());
         Ok(())
     }
 
-    async fn pack_parting(&self, loaded: &Loaded) -> Option<Vec<u8>> {
+    async fn pack_removal_hooks(&self, loaded: &Loaded) -> Option<Vec<u8>> {
         let loaded = loaded.clone();
-        let packed = run_blocking(move || parting::pack(&loaded)).await.map_err(|failure| failure.message);
+        let packed =
+            run_blocking(move || removal_hooks::pack(&loaded)).await.map_err(|failure| failure.message);
         let packed = packed.and_then(|packed| packed.map_err(|error| error.to_string()));
         if let Err(error) = &packed {
             // Without the Secret, the hooks are rendered again while the spec requests this release.
@@ -124,7 +129,7 @@ impl Pass<'_> {
         packed.ok()
     }
 
-    fn parting_secret(&self) -> StateSecret {
-        StateSecret::of(self.context, parting::secret_name(&self.key.owner), parting::TYPE)
+    fn removal_hooks_secret(&self) -> StateSecret {
+        StateSecret::of(self.context, removal_hooks::secret_name(&self.key.owner), removal_hooks::TYPE)
     }
 }

@@ -22,9 +22,9 @@ pub(crate) const RELEASE: &str = "release.json.gz";
 /// Key of the release's digest.
 pub(crate) const SHA256: &str = "sha256";
 
-/// Why a kept release cannot be used.
+/// Reason for which a stored release cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub(crate) enum KeptReleaseError {
+pub(crate) enum StoredReleaseError {
     #[error("Secret {secret} is gone; it is kept again with the next release that is Ready")]
     Gone { secret: String },
     #[error(
@@ -38,10 +38,10 @@ pub(crate) fn secret_name(owner: &str) -> String {
     format!("{}{owner}", release_store::RELEASE_PREFIX)
 }
 
-/// Serialized form of a release.
+/// A release as it is serialized.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Form {
+struct SerializedRelease {
     inputs: String,
     kinds: Option<String>,
     source: String,
@@ -75,7 +75,7 @@ pub(crate) fn pack(loaded: &Loaded, rendered: &str) -> Result<Vec<u8>, PackError
         uses_lookup,
         ..
     } = loaded;
-    let form = Form {
+    let serialized = SerializedRelease {
         inputs: inputs.clone(),
         kinds: kinds.clone(),
         source: source.clone(),
@@ -91,7 +91,7 @@ pub(crate) fn pack(loaded: &Loaded, rendered: &str) -> Result<Vec<u8>, PackError
         hooks: bodies(prepared.hook_objects()),
         warnings: prepared.warnings.clone(),
     };
-    let text = serde_json::to_vec(&form).map_err(|_| PackError::Unpackable)?;
+    let text = serde_json::to_vec(&serialized).map_err(|_| PackError::Unpackable)?;
     packed::pack(&text)
 }
 
@@ -102,27 +102,27 @@ fn bodies<'a>(objects: impl Iterator<Item = &'a Object>) -> Vec<Value> {
 /// Reads a packed release; `None` if the bytes are not a complete one.
 pub(crate) fn unpack(packed: &[u8], sha256: &[u8]) -> Option<Loaded> {
     let text = packed::unpack(packed, sha256)?;
-    let form: Form = serde_json::from_slice(&text).ok()?;
+    let serialized: SerializedRelease = serde_json::from_slice(&text).ok()?;
     let object = |value: Value| Object::from_value(value).ok();
-    let objects: Vec<Object> = form.objects.into_iter().map(object).collect::<Option<_>>()?;
-    let hooks = form.hooks.into_iter().map(|value| Hook::of(object(value)?)).collect::<Option<_>>()?;
+    let objects: Vec<Object> = serialized.objects.into_iter().map(object).collect::<Option<_>>()?;
+    let hooks = serialized.hooks.into_iter().map(|value| Hook::of(object(value)?)).collect::<Option<_>>()?;
     Some(Loaded {
-        inputs: form.inputs,
-        kinds: form.kinds,
-        source: form.source,
-        values: form.values,
-        values_from: form.values_from,
-        release: form.release,
-        // The status records the digest of a kept release's render.
+        inputs: serialized.inputs,
+        kinds: serialized.kinds,
+        source: serialized.source,
+        values: serialized.values,
+        values_from: serialized.values_from,
+        release: serialized.release,
+        // The status records the digest of a stored release's render.
         render: None,
-        rendered: form.rendered,
-        prepared: Arc::new(Prepared { objects, hooks, warnings: form.warnings }),
+        rendered: serialized.rendered,
+        prepared: Arc::new(Prepared { objects, hooks, warnings: serialized.warnings }),
         // A rollback does not change existing CRDs.
         made_once: BTreeSet::new(),
-        raw: form.raw,
-        chart: form.chart,
-        app_version: form.app_version,
-        uses_lookup: form.uses_lookup,
+        raw: serialized.raw,
+        chart: serialized.chart,
+        app_version: serialized.app_version,
+        uses_lookup: serialized.uses_lookup,
         store_failure: None,
         tests_vary: false,
         revision: None,
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_comes_back_as_it_was() {
+    fn a_stored_release_is_read_unchanged() {
         let before = loaded(vec![object("Secret", "s", &json!({"a": "b"})), object("Job", "j", &json!({}))]);
         let packed = pack(&before, "sha256:there").unwrap();
         assert_eq!(pack(&before, "sha256:there").unwrap(), packed, "the same bytes");
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_changed_is_not_read() {
+    fn a_changed_release_is_not_read() {
         let packed = pack(&loaded(vec![]), "").unwrap();
         let sha256 = digest(&packed);
         let cut = &packed[..packed.len() - 1];
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_into_a_secret_is_refused_with_its_size() {
+    fn a_release_larger_than_a_secret_is_refused_with_its_size() {
         // Digests do not shrink.
         let noise: String = (0..32_000_u32).map(|number| digest(&number.to_le_bytes())).collect();
         let mut large = object("Secret", "s", &json!({}));
