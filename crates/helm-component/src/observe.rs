@@ -13,10 +13,10 @@ use kyma_object_set::{GroupKind, Gvk, Identity};
 use kyma_sdk::{Context, Failure};
 
 use crate::content::{self, Inputs};
+use crate::deadline::Deadline;
 use crate::hub_secrets::Additions;
 use crate::objects::Marks;
 use crate::pass::Pass;
-use crate::patience::Patience;
 use crate::plan::{Content, DefaultResource, DriftMode, Observed, Order, Piece};
 use crate::release;
 use crate::target_cache::Snapshot;
@@ -117,7 +117,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         default_resource: default_resource(pass),
         default_seen: is_seen(&snapshot, default.as_ref()),
         default_unconfirmed: watched && is_unconfirmed(pass, &snapshot, default.as_ref()),
-        patience: patience(pass),
+        deadline: deadline(pass),
         awaited: pass.session.unready_since.is_some() || !was_ready(pass),
         removal: pass.done.removal.clone(),
     }
@@ -136,7 +136,7 @@ fn sync_failure(pass: &Pass<'_>) -> Option<Failure> {
 
 /// Returns the elapsed time and the limit of the current operation: from the apply until objects are ready, or from
 /// the deletion request of a removal.
-fn patience(pass: &Pass<'_>) -> Patience {
+fn deadline(pass: &Pass<'_>) -> Deadline {
     let component = &pass.context.resource;
     let timeouts = component.spec.timeouts.as_ref();
     let (since, limit) = match pass.order {
@@ -146,7 +146,7 @@ fn patience(pass: &Pass<'_>) -> Patience {
             (ordered, timeouts.and_then(|timeouts| timeouts.delete_seconds))
         }
     };
-    Patience::since(since, jiff::Timestamp::now().as_second(), limit)
+    Deadline::since(since, jiff::Timestamp::now().as_second(), limit)
 }
 
 /// Reports whether the last report was Ready, even if newer content is not healthy yet.

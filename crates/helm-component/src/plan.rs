@@ -306,7 +306,7 @@ fn settle(seen: &Observed) -> Step {
         return Step::Rest(Rest::Fought(fought));
     }
     let mut waiting = seen.unready();
-    if !waiting.is_empty() && seen.patience.is_over() {
+    if !waiting.is_empty() && seen.deadline.has_passed() {
         return Step::Rest(Rest::Overdue(waiting));
     }
     for piece in seen.pieces.iter().filter(|piece| !seen.is_sent(piece)) {

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use kyma_api::{ErrorClass, FreeForm, Reason, State};
 use kyma_sdk::{Failure, Progress, Removal, Wait};
 
+use crate::deadline::Deadline;
 use crate::effects;
 use crate::observe;
 use crate::pass::Pass;
-use crate::patience::Patience;
 use crate::plan::{Content, DefaultResource, Observed, Rest};
 use crate::watch_wait::WATCH_SYNC_TIMEOUT;
 
@@ -52,7 +52,7 @@ pub(crate) struct Finding {
     /// Whether unchanged content was reported Ready before.
     was_ready: bool,
     /// Time limit for objects to become ready, or to be deleted.
-    patience: Patience,
+    deadline: Deadline,
     /// Objects that are no longer owned and stay on the target, with reasons.
     left: Vec<String>,
     /// Time until the next correction of objects that another manager changes repeatedly.
@@ -128,7 +128,7 @@ impl Finding {
                 .pause_before_discovery(&pass.context.target)
                 .filter(|_| pass.session.kinds_awaited),
             watch_wait: pass.session.watch_wait.map(|watch_wait| watch_wait.remaining(Instant::now())),
-            patience: seen.patience,
+            deadline: seen.deadline,
             left: seen.left.clone(),
             truce: truce(pass),
             hook: pass.done.hook_left,
@@ -207,7 +207,7 @@ impl Ended {
                 Ok(Removal::Waiting(Progress { status, version, ..Progress::stopped(failure) }))
             }
             Rest::Failed(failure) => Err(failure),
-            Rest::Removing(ref names) if self.finding.patience.is_over() => {
+            Rest::Removing(ref names) if self.finding.deadline.has_passed() => {
                 let late = with_left(self.finding.late("gone", names), &self.finding.left);
                 let failure = Failure::new(Reason::DeletionTimeout, late);
                 let status = self.finding.fields;
@@ -298,14 +298,14 @@ impl Finding {
 
     /// Requeues when the time limit is reached.
     fn in_time(&self, progress: Progress) -> Progress {
-        match self.patience.left().into_iter().chain(self.hook).min() {
+        match self.deadline.remaining().into_iter().chain(self.hook).min() {
             Some(left) => progress.again_after(left),
             None => progress,
         }
     }
 
     fn late(&self, what: &str, names: &[String]) -> String {
-        format!("not {what} within {} s: {}", self.patience.limit.unwrap_or_default(), list(names))
+        format!("not {what} within {} s: {}", self.deadline.limit.unwrap_or_default(), list(names))
     }
 }
 

@@ -8,8 +8,8 @@ use kyma_object_set::drift::Drift;
 use kyma_object_set::{Identity, Inventory};
 use kyma_sdk::Failure;
 
+use crate::deadline::Deadline;
 use crate::hooks::Event;
-use crate::patience::Patience;
 use crate::plan::Rest;
 
 /// Operation that the component's spec requests.
@@ -234,7 +234,7 @@ pub struct Observed {
     /// Whether the status may be wrong about the default custom resource: present or gone.
     pub default_unconfirmed: bool,
     /// Time limit for objects to become ready, or to be deleted.
-    pub patience: Patience,
+    pub deadline: Deadline,
     /// Whether the applied content was not reported as healthy yet: it is new, or the component was not Ready.
     pub awaited: bool,
     /// Objects that are no longer owned and stay on the target, with reasons.

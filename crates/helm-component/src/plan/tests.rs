@@ -3,7 +3,7 @@ use kyma_object_set::drift::Drift;
 use kyma_object_set::{Entry, Inventory};
 
 use super::*;
-use crate::patience::Patience;
+use crate::deadline::Deadline;
 
 mod faults;
 mod hooks;
@@ -86,7 +86,7 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         default_resource: DefaultResource::None,
         default_seen: false,
         default_unconfirmed: false,
-        patience: Patience::default(),
+        deadline: Deadline::default(),
         awaited: false,
         left: vec![],
         stray_manager: None,
@@ -440,9 +440,9 @@ fn an_object_that_could_not_be_sent_is_awaited_once_and_not_called_unhealthy() {
 fn objects_that_are_not_ready_in_time_are_late_until_they_are_ready() {
     let mut seen = running(vec![piece(deployment())]);
     seen.pieces[0].health = Some(HealthStatus::InProgress);
-    seen.patience = Patience { waited: 29, limit: Some(30) };
+    seen.deadline = Deadline { waited: 29, limit: Some(30) };
     assert_eq!(next(&seen), Step::Rest(Rest::Progressing(vec![deployment().to_string()])));
-    seen.patience.waited = 30;
+    seen.deadline.waited = 30;
     assert_eq!(next(&seen), Step::Rest(Rest::Overdue(vec![deployment().to_string()])));
     seen.pieces[0].health = Some(HealthStatus::Current);
     assert_eq!(next(&seen), Step::Rest(Rest::Ready));

@@ -51,7 +51,7 @@ fn failed(seen: &Observed, rest: &Rest) -> Option<Failure> {
             Some(Failure::new(Reason::Unhealthy, format!("failed: {}", first(names))))
         }
         Rest::Overdue(names) => {
-            let limit = seen.patience.limit.unwrap_or_default();
+            let limit = seen.deadline.limit.unwrap_or_default();
             let late = format!("not ready within {limit} s: {}", first(names));
             Some(Failure::new(Reason::HealthTimeout, late))
         }

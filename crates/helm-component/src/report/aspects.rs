@@ -188,7 +188,7 @@ pub(super) fn healthy(seen: &Observed, rest: &Rest) -> Aspect {
     }
     let waiting = seen.unready();
     if !waiting.is_empty() {
-        let late = seen.patience.is_over();
+        let late = seen.deadline.has_passed();
         let reason = if late { Reason::HealthTimeout } else { Reason::Progressing };
         return aspect(types::HEALTHY, Status::False, reason, list(&waiting));
     }

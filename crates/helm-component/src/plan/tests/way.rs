@@ -24,7 +24,7 @@ fn what_fails_is_taken_back_where_there_is_something_to_go_back_to() {
         ..running(vec![Piece { fault: Some(fault()), ..piece(config("c")) }])
     };
     let mut late = running(vec![Piece { health: Some(HealthStatus::InProgress), ..piece(deployment()) }]);
-    late.patience = Patience { waited: 9, limit: Some(9) };
+    late.deadline = Deadline { waited: 9, limit: Some(9) };
     let rows = [
         (hooks, Reason::HookFailed),
         (refused, Reason::ApplyRefused),
@@ -97,7 +97,7 @@ fn news_are_awaited_only_of_what_counts_and_was_applied() {
     let mut seen = running(vec![Piece { health_is_old: true, counts: false, ..piece(deployment()) }]);
     seen.awaited = true;
     assert_eq!(next(&seen), Step::Rest(Rest::Ready));
-    seen.patience = Patience { waited: 9, limit: Some(9) };
+    seen.deadline = Deadline { waited: 9, limit: Some(9) };
     seen.pieces[0].counts = true;
     assert!(matches!(next(&seen), Step::Rest(Rest::Progressing(_))), "the watch is late, not the object");
 }
