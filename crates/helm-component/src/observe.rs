@@ -84,7 +84,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         namespace_ready: pass.session.namespace_ready,
         hooks: hooks::due(pass, content),
         history: history::due(pass, content),
-        way_back: rollback::way_back(pass, content),
+        rollback: rollback::state(pass, content),
         rollback_target_due: rollback::rollback_target_due(pass),
         stray_manager: stray_manager(spec, &pieces).filter(|_| known),
         manager: made_manager(pass, &snapshot),
@@ -161,9 +161,9 @@ pub(crate) fn was_ready(pass: &Pass<'_>) -> bool {
 fn content(pass: &Pass<'_>, set_back: bool) -> Content {
     let Some(desired) = rollback::desired_inputs(pass) else { return Content::Stale };
     // The rollback target is applied as it was rendered, whatever kinds the target serves now.
-    let is_back = rollback::taken(pass).is_some();
+    let is_rolled_back = rollback::active_target(pass).is_some();
     let kinds_fit = |kinds: Option<&String>| {
-        is_back || kinds.is_none_or(|held| *held == content::kinds_digest(&pass.kinds))
+        is_rolled_back || kinds.is_none_or(|held| *held == content::kinds_digest(&pass.kinds))
     };
     if let Some(loaded) = &pass.session.loaded
         && loaded.inputs == desired

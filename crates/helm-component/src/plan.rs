@@ -14,10 +14,11 @@ use crate::hooks::Event;
 use crate::storage::Standing;
 
 mod observed;
-mod way;
+mod rollback;
 
 pub use observed::{
-    Content, DefaultResource, DriftMode, HistoryDue, HooksDue, Observed, Order, Piece, Predecessor, WayBack,
+    Content, DefaultResource, DriftMode, HistoryDue, HooksDue, Observed, Order, Piece, Predecessor,
+    RollbackState,
 };
 
 /// One step of a reconcile.
@@ -116,7 +117,7 @@ pub fn next(seen: &Observed) -> Step {
             Some(fault) => Step::Rest(Rest::Failed(fault.clone())),
             // Otherwise objects that the content no longer has would be forgotten.
             None if seen.unread => Step::Sweep,
-            None => way::next(seen),
+            None => rollback::next(seen),
         },
     }
 }

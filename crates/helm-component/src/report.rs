@@ -14,12 +14,12 @@ use crate::watch_wait::WATCH_SYNC_TIMEOUT;
 
 mod aspects;
 mod fields;
-mod way_back;
+mod rollback;
 mod words;
 
 use aspects::{Aspect, applied, dependencies, healthy, missing, rendered};
 use fields::{fields, version};
-use way_back::Back;
+use rollback::RollbackReport;
 pub(crate) use words::list;
 use words::{
     fought_message, missing_message, newer_message, newer_predecessor_message, stray_message,
@@ -66,7 +66,7 @@ pub(crate) struct Finding {
     /// Time until API groups that do not answer are asked again.
     silent: Option<std::time::Duration>,
     /// The release that failed and its rollback target, during a rollback.
-    back: Option<Back>,
+    rollback: Option<RollbackReport>,
     /// Time until a retry that no event triggers, even if everything is as desired.
     again: Option<std::time::Duration>,
     /// Whether the render failed and a new kind on the target may resolve it.
@@ -116,8 +116,8 @@ impl Finding {
             dependencies(&missing),
             healthy(seen, rest),
         ];
-        aspects.extend(way_back::rollback_available(pass));
-        aspects.extend(way_back::test_success(pass));
+        aspects.extend(rollback::rollback_available(pass));
+        aspects.extend(rollback::test_success(pass));
         Self {
             aspects,
             fields: fields(pass, seen, is_there),
@@ -136,8 +136,8 @@ impl Finding {
             check: pass.session.next_check.map(|next| next.saturating_duration_since(Instant::now())),
             silent: silent.then_some(SILENT_LOOK),
             was_ready: seen.content == Content::Recorded && observe::was_ready(pass),
-            back: Back::of(pass, seen),
-            again: way_back::again(pass),
+            rollback: RollbackReport::of(pass, seen),
+            again: rollback::again(pass),
             renders_with_kinds: renders_with,
         }
     }
@@ -179,20 +179,20 @@ fn truce(pass: &Pass<'_>) -> Option<std::time::Duration> {
 impl Ended {
     /// Returns the report of an installation.
     pub(crate) fn progress(self) -> Progress {
-        if let (Rest::WaitingForSync, Some(told)) =
-            (&self.rest, self.finding.back.as_ref().and_then(Back::stands))
+        if let (Rest::WaitingForSync, Some(previous)) =
+            (&self.rest, self.finding.rollback.as_ref().and_then(RollbackReport::previous))
         {
-            return told;
+            return previous;
         }
         // After a restart, the previous report stays until the watches show another state.
         if self.rest == Rest::WaitingForSync && self.finding.was_ready {
             let delay = self.finding.watch_wait.unwrap_or(WATCH_SYNC_TIMEOUT);
             return Progress { version: None, wait: Wait::Answer(delay), ..Progress::ready("") };
         }
-        let is_back = self.rest == Rest::RolledBack;
+        let is_rolled_back = self.rest == Rest::RolledBack;
         let mut progress = self.finding.rest(self.rest);
-        if let Some(back) = self.finding.back.as_ref().filter(|_| !is_back) {
-            progress = back.tell(progress);
+        if let Some(rollback) = self.finding.rollback.as_ref().filter(|_| !is_rolled_back) {
+            progress = rollback.add_to(progress);
         }
         self.finding.added_to(progress)
     }
@@ -240,7 +240,7 @@ impl Finding {
                 let soon = delay.into_iter().chain(self.hook).min();
                 soon.map_or_else(|| Progress::ready(""), |soon| Progress::ready("").again_after(soon))
             }
-            Rest::RolledBack => Progress::stopped(self.is_back()),
+            Rest::RolledBack => Progress::stopped(self.rolled_back()),
             Rest::WaitingForSync => {
                 Progress::working("waiting for the first look at the target").again_after(sync_pause)
             }

@@ -11,13 +11,13 @@ use crate::content;
 
 /// Pause after the first failure of a release; each further failure doubles it. Each retry is an upgrade of a working
 /// target.
-const PAUSE: Duration = Duration::from_mins(10);
+const FIRST_RETRY_PAUSE: Duration = Duration::from_mins(10);
 /// Maximum pause.
-const LONGEST: Duration = Duration::from_hours(6);
+const MAX_RETRY_PAUSE: Duration = Duration::from_hours(6);
 /// Maximum length of a recorded failure, in characters.
-const WORDS: usize = 1024;
+const MAX_MESSAGE_CHARS: usize = 1024;
 /// Length of a digest that replaces a version, in characters.
-const DIGEST: usize = 19;
+const DIGEST_CHARS: usize = 19;
 
 /// Reports whether a component rolls back to the release that was Ready.
 pub(crate) fn is_enabled(spec: &HelmComponentSpec) -> bool {
@@ -31,7 +31,7 @@ pub(crate) fn version(spec: &HelmComponentSpec, of: &Source, source: &str) -> St
     let ocm = of.ocm.as_ref().map(|ocm| ocm.version.clone());
     let chart = of.chart.as_ref().and_then(|chart| chart.version.clone());
     let manifests = of.manifests.as_ref().and_then(|manifests| manifests.version.clone());
-    module.or(ocm).or(chart).or(manifests).unwrap_or_else(|| source.chars().take(DIGEST).collect())
+    module.or(ocm).or(chart).or(manifests).unwrap_or_else(|| source.chars().take(DIGEST_CHARS).collect())
 }
 
 /// Returns the record of a release that failed now, for the first time or again.
@@ -47,7 +47,7 @@ pub(crate) fn failed(
         version,
         inputs_digest: inputs.to_owned(),
         reason: failure.reason.as_str().to_owned(),
-        message: failure.message.chars().take(WORDS).collect(),
+        message: failure.message.chars().take(MAX_MESSAGE_CHARS).collect(),
         last_failure_time: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         attempts: same.map_or(0, |before| before.attempts).saturating_add(1),
         retrying: false,
@@ -55,21 +55,21 @@ pub(crate) fn failed(
 }
 
 /// Returns the time of the next retry of a failed release; `None` if the record cannot be read.
-fn again(failed: &FailedRevision) -> Option<Timestamp> {
+fn next_retry(failed: &FailedRevision) -> Option<Timestamp> {
     let at: Timestamp = failed.last_failure_time.parse().ok()?;
     let doublings = u32::try_from(failed.attempts.saturating_sub(1)).unwrap_or_default().min(16);
-    let pause = PAUSE.saturating_mul(1 << doublings).min(LONGEST);
+    let pause = FIRST_RETRY_PAUSE.saturating_mul(1 << doublings).min(MAX_RETRY_PAUSE);
     at.checked_add(SignedDuration::try_from(pause).ok()?).ok()
 }
 
 /// Returns the remaining time until the retry; `None` if it is due, or the record cannot be read.
-pub(crate) fn pause(failed: &FailedRevision, now: Timestamp) -> Option<Duration> {
-    let left = Duration::try_from(again(failed)?.duration_since(now)).ok();
+pub(crate) fn time_until_retry(failed: &FailedRevision, now: Timestamp) -> Option<Duration> {
+    let left = Duration::try_from(next_retry(failed)?.duration_since(now)).ok();
     left.filter(|left| !left.is_zero())
 }
 
 /// Returns the digest that identifies one rollback or retry of a release, so that hooks run again.
-pub(crate) fn time(release: &str, failed: &FailedRevision) -> String {
+pub(crate) fn attempt_digest(release: &str, failed: &FailedRevision) -> String {
     let FailedRevision { inputs_digest, last_failure_time, attempts, .. } = failed;
     content::digest(&[json!([release, inputs_digest, last_failure_time, attempts]).to_string().as_bytes()])
 }
@@ -83,22 +83,22 @@ fn names(failed: &FailedRevision, target: &RollbackTarget) -> (String, String) {
 }
 
 /// Returns the beginning of all messages during a rollback.
-pub(crate) fn on_the_way(failed: &FailedRevision, target: &RollbackTarget) -> String {
+pub(crate) fn in_progress(failed: &FailedRevision, target: &RollbackTarget) -> String {
     let (desired, back) = names(failed, target);
     format!("{desired} failed ({}), and {back} takes its place again", failed.reason)
 }
 
 /// Returns the failure to report after a completed rollback; it stays equal until something changes.
-pub(crate) fn is_back(failed: &FailedRevision, target: &RollbackTarget, now: Timestamp) -> Failure {
+pub(crate) fn rolled_back(failed: &FailedRevision, target: &RollbackTarget, now: Timestamp) -> Failure {
     let (desired, back) = names(failed, target);
-    let moment = again(failed).map_or_else(String::new, |moment| format!(" after {moment:.0}"));
+    let moment = next_retry(failed).map_or_else(String::new, |moment| format!(" after {moment:.0}"));
     let message = format!(
         "{desired} failed ({}: {}), and {back} is installed again; it is tried again when spec or content change, when \
          kymactl reconcile asks for it, or by itself{moment}",
         failed.reason, failed.message
     );
     let failure = Failure::new(Reason::RolledBack, message);
-    pause(failed, now).map_or(failure.clone(), |left| failure.retry_after(left))
+    time_until_retry(failed, now).map_or(failure.clone(), |left| failure.retry_after(left))
 }
 
 #[cfg(test)]
@@ -122,10 +122,10 @@ mod tests {
         let mut record = failed(None, "i", "2".to_owned(), &late(), at(0));
         let mut pauses = vec![];
         for _ in 0..8 {
-            let left = pause(&record, at(0)).unwrap();
+            let left = time_until_retry(&record, at(0)).unwrap();
             let after = i64::try_from(left.as_secs()).unwrap();
-            assert_eq!(pause(&record, at(after - 1)), Some(Duration::from_secs(1)));
-            assert_eq!(pause(&record, at(after)), None);
+            assert_eq!(time_until_retry(&record, at(after - 1)), Some(Duration::from_secs(1)));
+            assert_eq!(time_until_retry(&record, at(after)), None);
             pauses.push(left.as_secs() / 60);
             record = failed(Some(&record), "i", "2".to_owned(), &late(), at(0));
         }
@@ -136,23 +136,23 @@ mod tests {
     #[test]
     fn a_record_that_cannot_be_read_holds_nothing_up() {
         let odd = FailedRevision { last_failure_time: "yesterday".to_owned(), ..FailedRevision::default() };
-        assert_eq!(pause(&odd, at(0)), None);
+        assert_eq!(time_until_retry(&odd, at(0)), None);
     }
 
     #[test]
     fn both_are_named_with_the_cause_and_the_next_try() {
         let record = failed(None, "i", "2.0.0".to_owned(), &late(), at(0));
-        let told = is_back(&record, &target("1.0.0"), at(1));
+        let told = rolled_back(&record, &target("1.0.0"), at(1));
         assert_eq!((told.reason, told.retry_after), (Reason::RolledBack, Some(Duration::from_secs(599))));
         for word in ["2.0.0", "1.0.0", "HealthTimeout", "Deployment.apps here/d", "1970-01-01T00:10:00Z"] {
             assert!(told.message.contains(word), "{}", told.message);
         }
         assert_eq!(
             told.message,
-            is_back(&record, &target("1.0.0"), at(2)).message,
+            rolled_back(&record, &target("1.0.0"), at(2)).message,
             "no new words for no news"
         );
-        let values = is_back(&record, &target("2.0.0"), at(1)).message;
+        let values = rolled_back(&record, &target("2.0.0"), at(1)).message;
         assert!(values.starts_with("2.0.0 with its new values failed"), "{values}");
     }
 
@@ -161,9 +161,9 @@ mod tests {
         let first = failed(None, "i", "2".to_owned(), &late(), at(0));
         let second = failed(Some(&first), "i", "2".to_owned(), &late(), at(9));
         let anew = failed(None, "i", "2".to_owned(), &late(), at(9));
-        let all = [&first, &second, &anew].map(|record| time("r", record));
+        let all = [&first, &second, &anew].map(|record| attempt_digest("r", record));
         assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), 3);
-        assert_eq!(time("r", &first), all[0]);
+        assert_eq!(attempt_digest("r", &first), all[0]);
     }
 
     #[test]

@@ -61,7 +61,7 @@ fn is_test_due(pass: &Pass<'_>) -> bool {
 pub(crate) fn released<'a>(pass: &'a Pass<'_>, loaded: &'a Loaded) -> Option<Due<'a>> {
     let recorded = &pass.session.recorded;
     let change = match recorded.digests.source {
-        _ if rollback::taken(pass).is_some() => Change::Rollback,
+        _ if rollback::active_target(pass).is_some() => Change::Rollback,
         Some(_) => Change::Upgrade,
         // Helm had installed a release before.
         None if recorded.adopted.as_ref().is_some_and(|adopted| adopted.revision.is_some()) => {

@@ -28,7 +28,7 @@ pub(super) fn pieces(pass: &Pass<'_>, look: &ObservedTarget<'_>, content: Conten
     let now = jiff::Timestamp::now().as_second();
     let spec = &pass.context.resource.spec;
     let yardstick = Yardstick::of(pass);
-    let is_back = rollback::taken(pass).is_some();
+    let is_rolled_back = rollback::active_target(pass).is_some();
     let build = |identity: Identity, version: &str, served: bool, changed: bool| {
         let seen = snapshot.objects.get(&identity);
         let entry = recorded.inventory.get(&identity);
@@ -39,7 +39,7 @@ pub(super) fn pieces(pass: &Pass<'_>, look: &ObservedTarget<'_>, content: Conten
         let drift =
             drift.map(|entry| drift::compare(entry, seen.map(|seen| &seen.observed), &pass.key.owner));
         // A rollback leaves existing CRDs as the newer release applied them, so that they lose no versions.
-        let stays = is_back && identity.is_crd() && entry.is_some();
+        let stays = is_rolled_back && identity.is_crd() && entry.is_some();
         Piece {
             changed: changed && !stays,
             served,

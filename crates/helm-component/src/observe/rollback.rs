@@ -4,11 +4,11 @@ use jiff::Timestamp;
 use kyma_api::{Digests, RollbackTarget};
 
 use crate::pass::Pass;
-use crate::plan::{Content, Order, WayBack};
+use crate::plan::{Content, Order, RollbackState};
 use crate::rollback::{self, is_enabled};
 
 /// Returns the rollback target, while the spec still has the release that failed.
-pub(crate) fn taken<'a>(pass: &'a Pass<'_>) -> Option<&'a RollbackTarget> {
+pub(crate) fn active_target<'a>(pass: &'a Pass<'_>) -> Option<&'a RollbackTarget> {
     let failed = pass.session.recorded.failed_revision.as_ref().filter(|failed| !failed.retrying)?;
     let inputs = pass.inputs.as_ref().ok()?;
     let holds = is_enabled(&pass.context.resource.spec) && failed.inputs_digest == inputs.digest;
@@ -18,44 +18,45 @@ pub(crate) fn taken<'a>(pass: &'a Pass<'_>) -> Option<&'a RollbackTarget> {
 /// Returns the digest of the inputs of the desired objects.
 pub(crate) fn desired_inputs<'a>(pass: &'a Pass<'_>) -> Option<&'a str> {
     let inputs = pass.inputs.as_ref().ok()?;
-    taken(pass).map_or(Some(&*inputs.digest), |target| target.digests.inputs.as_deref())
+    active_target(pass).map_or(Some(&*inputs.digest), |target| target.digests.inputs.as_deref())
 }
 
 /// Returns the desired version of the module; for a rollback, that of its target.
 pub(crate) fn module_version(pass: &Pass<'_>) -> Option<String> {
     let module = pass.context.resource.spec.module.as_ref()?;
-    Some(taken(pass).map_or_else(|| module.version.clone(), |target| target.version.clone()))
+    Some(active_target(pass).map_or_else(|| module.version.clone(), |target| target.version.clone()))
 }
 
 /// Returns the state of a rollback.
-pub(super) fn way_back(pass: &Pass<'_>, content: Content) -> WayBack {
+pub(super) fn state(pass: &Pass<'_>, content: Content) -> RollbackState {
     if pass.order == Order::Remove {
-        return WayBack::None;
+        return RollbackState::None;
     }
     let recorded = &pass.session.recorded;
-    if taken(pass).is_some() {
+    if active_target(pass).is_some() {
         let failed = recorded.failed_revision.as_ref();
-        let is_due = failed.is_some_and(|failed| rollback::pause(failed, Timestamp::now()).is_none());
+        let is_due =
+            failed.is_some_and(|failed| rollback::time_until_retry(failed, Timestamp::now()).is_none());
         let again = (is_due || pass.context.is_requested()) && !pass.retried;
-        return if again { WayBack::Left } else { WayBack::Taken };
+        return if again { RollbackState::RetryDue } else { RollbackState::Active };
     }
     let loaded = pass.session.loaded.as_ref();
-    let at_hand = match content {
+    let current = match content {
         Content::Loaded => loaded.map(|loaded| (&*loaded.source, &*loaded.values)),
         Content::Recorded => recorded.digests.source.as_deref().zip(recorded.digests.values.as_deref()),
         Content::Stale => None,
     };
     let is_other = |target: &RollbackTarget| {
         let Digests { source, values, .. } = &target.digests;
-        at_hand.is_some() && at_hand != source.as_deref().zip(values.as_deref())
+        current.is_some() && current != source.as_deref().zip(values.as_deref())
     };
-    let is_open = is_enabled(&pass.context.resource.spec) && target(pass).is_some_and(is_other);
-    if is_open { WayBack::Open } else { WayBack::None }
+    let is_available = is_enabled(&pass.context.resource.spec) && target(pass).is_some_and(is_other);
+    if is_available { RollbackState::Available } else { RollbackState::None }
 }
 
 /// Reports whether the installed release must be stored, or the stored one discarded. Independent of its health.
 pub(super) fn rollback_target_due(pass: &Pass<'_>) -> bool {
-    if pass.order == Order::Remove || pass.done.rollback_target.is_some() || taken(pass).is_some() {
+    if pass.order == Order::Remove || pass.done.rollback_target.is_some() || active_target(pass).is_some() {
         return false;
     }
     let recorded = &pass.session.recorded;

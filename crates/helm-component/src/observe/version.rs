@@ -20,7 +20,7 @@ pub(super) fn newer(pass: &Pass<'_>, snapshot: &Snapshot) -> Option<String> {
         return None;
     }
     let status = component.status.as_ref();
-    let back = rollback::taken(pass).map(|target| target.version.as_str());
+    let back = rollback::active_target(pass).map(|target| target.version.as_str());
     let known = [
         back,
         component.spec.module.as_ref().map(|module| module.version.as_str()),

@@ -136,16 +136,16 @@ pub struct HooksDue {
 
 /// State of a rollback.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum WayBack {
+pub enum RollbackState {
     /// No rollback is possible, or none is enabled.
     #[default]
     None,
     /// Another release was Ready before and is stored.
-    Open,
+    Available,
     /// The stored release replaces the failed one.
-    Taken,
+    Active,
     /// A rollback took place, and the failed release is to be tried again.
-    Left,
+    RetryDue,
 }
 
 /// Helm's records of the release that must be written.
@@ -180,7 +180,7 @@ pub struct Observed {
     /// Helm release records that have to be written.
     pub history: HistoryDue,
     /// State of a rollback.
-    pub way_back: WayBack,
+    pub rollback: RollbackState,
     /// Whether the Ready release must be stored, or the stored one discarded.
     pub rollback_target_due: bool,
     /// Desired objects; for recorded content, those of the inventory.
@@ -306,7 +306,7 @@ impl Observed {
     /// Reports whether the health of newly applied objects must be awaited, not only that of earlier ones. A
     /// correction of drift in a healthy component need not be.
     pub fn awaits_news(&self) -> bool {
-        (self.awaited || self.rollback_target_due || self.way_back != WayBack::None)
+        (self.awaited || self.rollback_target_due || self.rollback != RollbackState::None)
             && !self.unreported().is_empty()
     }
 

@@ -10,7 +10,7 @@ mod hooks;
 mod kinds;
 mod release;
 mod removal;
-mod way;
+mod rollback;
 
 pub(crate) fn id(group: &str, kind: &str, name: &str) -> Identity {
     Identity::new(group, kind, Some("here"), name)
@@ -60,7 +60,7 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         namespace_ready: true,
         hooks: HooksDue::default(),
         history: HistoryDue::default(),
-        way_back: WayBack::None,
+        rollback: RollbackState::None,
         rollback_target_due: false,
         pieces,
         applied: false,

@@ -16,7 +16,7 @@ use crate::content::{InstalledRelease, LoadFailure, Loaded};
 use crate::injection;
 use crate::memory::Session;
 use crate::observe;
-use crate::observe::rollback::taken;
+use crate::observe::rollback::active_target;
 use crate::pass::Shared;
 use crate::reader::Reader;
 use crate::record::{check_packed, large_record};
@@ -88,7 +88,7 @@ impl Pass<'_> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         let injects = inputs.additions.injectable.is_some();
         self.session.render_awaits_kinds = false;
-        let mut loaded = match taken(self).cloned() {
+        let mut loaded = match active_target(self).cloned() {
             Some(target) => self.load_rollback_target(&target).await?,
             None => match self.load_desired().await {
                 Ok(loaded) => loaded,
@@ -139,7 +139,7 @@ impl Pass<'_> {
             sources.load(component, inputs, &self.kinds, installed, access, &render_store).await?;
         if let Some(failed) = self.session.recorded.failed_revision.as_ref().filter(|failed| failed.retrying)
         {
-            loaded.release = rollback::time(&loaded.release, failed);
+            loaded.release = rollback::attempt_digest(&loaded.release, failed);
         }
         Ok(loaded)
     }

@@ -184,13 +184,15 @@ impl Pass<'_> {
             self.own(inventory).map(|(identity, entry)| (identity.clone(), entry.clone())).collect();
         let loses_nothing = own.missing_from(&desired).is_empty();
         // The rollback target was Ready before, so its size is not compared with the failed revision.
-        let is_back = rollback::taken(self).is_some();
+        let is_rolled_back = rollback::active_target(self).is_some();
         prune::plan(&PruneRequest {
             inventory,
             desired: &desired,
             previous: previous(baseline, &own, &desired),
             complete: seen.is_complete(),
-            allow_shrink: is_back || loses_nothing || is_confirmed(&self.context.resource, ALLOW_SHRINK),
+            allow_shrink: is_rolled_back
+                || loses_nothing
+                || is_confirmed(&self.context.resource, ALLOW_SHRINK),
             new_owner: &|identity| new_owners.get(identity).map(|new_owner| new_owner.owner.to_string()),
             api_version_gone: baseline.is_some_and(|held| held.api_version_gone),
             is_hook: &|identity| hooks.contains(identity),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::Pass;
 use crate::blocking::run_blocking;
 use crate::content::Loaded;
-use crate::observe::rollback::{desired_inputs, taken};
+use crate::observe::rollback::{active_target, desired_inputs};
 use crate::pass::Done;
 use crate::rollback;
 use crate::state_secret::StateSecret;
@@ -100,7 +100,7 @@ impl Pass<'_> {
         let version = self.version_of(&source);
         let before = self.session.recorded.failed_revision.as_ref();
         let failed = rollback::failed(before, &inputs, version, failure, Timestamp::now());
-        loaded.release = rollback::time(&loaded.release, &failed);
+        loaded.release = rollback::attempt_digest(&loaded.release, &failed);
         // The objects on the target belong to either release, so all are applied again.
         let digests = Digests { inputs: None, ..self.session.recorded.digests.clone() };
         self.context.checkpoint(fields(json!({"failedRevision": failed, "digests": digests}))).await?;
@@ -152,7 +152,7 @@ impl Pass<'_> {
     pub(super) async fn load_rollback_target(&self, target: &RollbackTarget) -> Result<Loaded, Failure> {
         let mut loaded = self.read_stored_release(target).await?.map_err(|gone| self.lost(&gone))?;
         if let Some(failed) = &self.session.recorded.failed_revision {
-            loaded.release = rollback::time(&loaded.release, failed);
+            loaded.release = rollback::attempt_digest(&loaded.release, failed);
         }
         Ok(loaded)
     }
@@ -161,7 +161,7 @@ impl Pass<'_> {
     fn lost(&self, gone: &StoredReleaseError) -> Failure {
         let failure = Failure::new(Reason::RollbackUnavailable, gone.to_string());
         let failed = self.session.recorded.failed_revision.as_ref();
-        let left = failed.and_then(|failed| rollback::pause(failed, Timestamp::now()));
+        let left = failed.and_then(|failed| rollback::time_until_retry(failed, Timestamp::now()));
         left.map_or(failure.clone(), |left| failure.retry_after(left))
     }
 
@@ -221,6 +221,6 @@ pub(super) fn is_obsolete(pass: &Pass<'_>) -> bool {
     let recorded = &pass.session.recorded;
     let failed = recorded.failed_revision.as_ref();
     failed.is_some_and(|failed| {
-        failed.inputs_digest != inputs.digest || (!failed.retrying && taken(pass).is_none())
+        failed.inputs_digest != inputs.digest || (!failed.retrying && active_target(pass).is_none())
     })
 }

@@ -14,7 +14,7 @@ const DIFFERING: usize = 20;
 
 /// Returns the desired version, or that of the rollback target: of the module, or of the chart without a module.
 pub(super) fn version(pass: &Pass<'_>) -> Option<String> {
-    let target = || observe::rollback::taken(pass).map(|target| target.version.clone());
+    let target = || observe::rollback::active_target(pass).map(|target| target.version.clone());
     let desired = || pass.inputs.as_ref().ok().and_then(Inputs::chart_version).map(str::to_owned);
     observe::rollback::module_version(pass).or_else(target).or_else(desired)
 }

@@ -11,7 +11,7 @@ use super::Finding;
 use super::aspects::{Aspect, aspect};
 use super::words::list;
 use crate::observe::hooks::{test_request, tests_are_of_this};
-use crate::observe::rollback::taken;
+use crate::observe::rollback::active_target;
 use crate::pass::Pass;
 use crate::plan::{Content, Observed};
 use crate::rollback;
@@ -22,42 +22,42 @@ const AGAIN: Duration = Duration::from_secs(30);
 
 /// The release that failed and its rollback target.
 #[derive(Debug, Clone)]
-pub(super) struct Back {
+pub(super) struct RollbackReport {
     failed: FailedRevision,
     target: RollbackTarget,
     now: Timestamp,
     /// Whether the rollback was reported, and its content is the recorded one.
-    stands: bool,
+    was_reported: bool,
 }
 
-impl Back {
+impl RollbackReport {
     pub(super) fn of(pass: &Pass<'_>, seen: &Observed) -> Option<Self> {
-        let target = taken(pass)?.clone();
+        let target = active_target(pass)?.clone();
         let failed = pass.session.recorded.failed_revision.clone()?;
-        let was_told =
+        let is_rolled_back =
             reported(pass, types::READY).is_some_and(|ready| ready.reason == Reason::RolledBack.as_str());
-        let stands = was_told && seen.content == Content::Recorded;
-        Some(Self { failed, target, now: Timestamp::now(), stands })
+        let was_reported = is_rolled_back && seen.content == Content::Recorded;
+        Some(Self { failed, target, now: Timestamp::now(), was_reported })
     }
 
-    fn is_back(&self) -> Failure {
-        rollback::is_back(&self.failed, &self.target, self.now)
+    fn rolled_back(&self) -> Failure {
+        rollback::rolled_back(&self.failed, &self.target, self.now)
     }
 
     /// Returns the previous report, which stays after a restart until the watches show another state.
-    pub(super) fn stands(&self) -> Option<Progress> {
-        let told = self.is_back();
-        let delay = told.retry_after.map_or(WATCH_SYNC_TIMEOUT, |left| left.min(WATCH_SYNC_TIMEOUT));
-        self.stands.then(|| Progress::stopped(told.retry_after(delay)))
+    pub(super) fn previous(&self) -> Option<Progress> {
+        let failure = self.rolled_back();
+        let delay = failure.retry_after.map_or(WATCH_SYNC_TIMEOUT, |left| left.min(WATCH_SYNC_TIMEOUT));
+        self.was_reported.then(|| Progress::stopped(failure.retry_after(delay)))
     }
 
     /// Adds the rollback to the report of any wait or failure, and requeues in time for the next retry.
-    pub(super) fn tell(&self, mut progress: Progress) -> Progress {
-        let way = rollback::on_the_way(&self.failed, &self.target);
+    pub(super) fn add_to(&self, mut progress: Progress) -> Progress {
+        let prefix = rollback::in_progress(&self.failed, &self.target);
         progress.message =
-            if progress.message.is_empty() { way } else { format!("{way}: {}", progress.message) };
+            if progress.message.is_empty() { prefix } else { format!("{prefix}: {}", progress.message) };
         if let Some(failure) = &mut progress.failure {
-            let left = rollback::pause(&self.failed, self.now);
+            let left = rollback::time_until_retry(&self.failed, self.now);
             failure.message.clone_from(&progress.message);
             failure.at_latest = failure.at_latest.into_iter().chain(left).min();
         }
@@ -66,12 +66,12 @@ impl Back {
 }
 
 impl Finding {
-    pub(super) fn is_back(&self) -> Failure {
-        let told = self.back.as_ref().map(Back::is_back);
-        let mut told =
-            told.unwrap_or_else(|| Failure::new(Reason::Internal, "what was gone back to got lost"));
-        told.retry_after = [told.retry_after, self.hook, self.again].into_iter().flatten().min();
-        told
+    pub(super) fn rolled_back(&self) -> Failure {
+        let failure = self.rollback.as_ref().map(RollbackReport::rolled_back);
+        let mut failure =
+            failure.unwrap_or_else(|| Failure::new(Reason::Internal, "what was gone back to got lost"));
+        failure.retry_after = [failure.retry_after, self.hook, self.again].into_iter().flatten().min();
+        failure
     }
 }
 
@@ -168,8 +168,8 @@ mod tests {
         let late = Failure::new(Reason::HealthTimeout, "late");
         let now = Timestamp::from_second(0).unwrap();
         let failed = rollback::failed(None, "i", "2.0.0".to_owned(), &late, now);
-        let back = Back { failed, target: RollbackTarget::default(), now, stands: false };
-        let told = |failure: &Failure| back.tell(Progress::stopped(failure.clone())).failure.unwrap();
+        let rollback = RollbackReport { failed, target: RollbackTarget::default(), now, was_reported: false };
+        let told = |failure: &Failure| rollback.add_to(Progress::stopped(failure.clone())).failure.unwrap();
         for reason in [Reason::TargetTimeout, Reason::TargetForbidden] {
             let failure = Failure::new(reason, "no");
             assert_eq!(delay_after(&told(&failure), 1, 0.5), delay_after(&failure, 1, 0.5), "{reason}");

@@ -3,20 +3,20 @@
 use kyma_api::{ErrorClass, Reason};
 use kyma_sdk::Failure;
 
-use super::{Observed, Rest, Step, WayBack, install};
+use super::{Observed, Rest, RollbackState, Step, install};
 
 /// Maximum number of failed objects in a message.
 const NAMED: usize = 10;
 
 /// Returns the next step of an installation or a rollback.
 pub(super) fn next(seen: &Observed) -> Step {
-    if seen.way_back == WayBack::Left {
+    if seen.rollback == RollbackState::RetryDue {
         return Step::Retry;
     }
     let step = install(seen);
     let Step::Rest(rest) = &step else { return step };
-    match (seen.way_back, rest) {
-        (WayBack::Open, rest) if failed(seen, rest).is_some() => {
+    match (seen.rollback, rest) {
+        (RollbackState::Available, rest) if failed(seen, rest).is_some() => {
             failed(seen, rest).map_or(step, Step::RollBack)
         }
         (_, Rest::Ready) => ready(seen),
@@ -26,12 +26,12 @@ pub(super) fn next(seen: &Observed) -> Step {
 
 /// Returns the step once the target is as desired.
 fn ready(seen: &Observed) -> Step {
-    match seen.way_back {
+    match seen.rollback {
         // Health from before the apply says nothing about the applied objects.
         _ if seen.awaits_news() => Step::Rest(Rest::Progressing(seen.unreported())),
         _ if seen.rollback_target_due => Step::StoreRollbackTarget,
         _ if seen.hooks.test => Step::Test,
-        WayBack::Taken => Step::Rest(Rest::RolledBack),
+        RollbackState::Active => Step::Rest(Rest::RolledBack),
         _ => Step::Rest(Rest::Ready),
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 
-fn open(seen: Observed) -> Observed {
-    Observed { way_back: WayBack::Open, ..seen }
+fn with_rollback(seen: Observed) -> Observed {
+    Observed { rollback: RollbackState::Available, ..seen }
 }
 
 fn hook_failed() -> Failure {
@@ -10,7 +10,7 @@ fn hook_failed() -> Failure {
 
 /// Returns the state of an applied upgrade whose Deployment has this health.
 fn with_health(health: HealthStatus) -> Observed {
-    open(running(vec![Piece { health: Some(health), ..piece(deployment()) }]))
+    with_rollback(running(vec![Piece { health: Some(health), ..piece(deployment()) }]))
 }
 
 #[test]
@@ -32,10 +32,10 @@ fn what_fails_is_taken_back_where_there_is_something_to_go_back_to() {
         (with_health(HealthStatus::Failed), Reason::Unhealthy),
     ];
     for (seen, reason) in rows {
-        let Step::RollBack(failure) = next(&open(seen.clone())) else { panic!("{reason}") };
+        let Step::RollBack(failure) = next(&with_rollback(seen.clone())) else { panic!("{reason}") };
         assert_eq!(failure.reason, reason);
-        for way_back in [WayBack::None, WayBack::Taken] {
-            let stays = next(&Observed { way_back, ..seen.clone() });
+        for rollback in [RollbackState::None, RollbackState::Active] {
+            let stays = next(&Observed { rollback, ..seen.clone() });
             assert!(matches!(stays, Step::Rest(_)), "{stays:?}");
         }
     }
@@ -48,14 +48,14 @@ fn what_may_pass_or_is_awaited_is_no_failure_of_the_release() {
     for fault in [blocked, transient] {
         let piece = Piece { fault: Some(fault.clone()), ..piece(config("c")) };
         let seen = Observed { content: Content::Loaded, applied: true, ..running(vec![piece]) };
-        assert_eq!(next(&open(seen)), Step::Rest(Rest::Failed(fault)));
+        assert_eq!(next(&with_rollback(seen)), Step::Rest(Rest::Failed(fault)));
     }
     let waiting = Rest::Hook("a hook".to_owned());
     let mut hooks = running(vec![piece(config("c"))]);
     hooks.content = Content::Loaded;
     hooks.hooks =
         HooksDue { after: Some(Event::PostUpgrade), rest: Some(waiting.clone()), ..HooksDue::default() };
-    assert_eq!(next(&open(hooks)), Step::Rest(waiting));
+    assert_eq!(next(&with_rollback(hooks)), Step::Rest(waiting));
     let working = next(&with_health(HealthStatus::InProgress));
     assert!(matches!(working, Step::Rest(Rest::Progressing(_))), "{working:?}");
 }
@@ -81,11 +81,11 @@ fn nothing_counts_as_ready_for_its_health_from_before_the_apply() {
     seen.awaited = true;
     assert_eq!(next(&seen), waiting, "other content");
     seen.awaited = false;
-    for way_back in [WayBack::Open, WayBack::Taken] {
-        seen.way_back = way_back;
+    for rollback in [RollbackState::Available, RollbackState::Active] {
+        seen.rollback = rollback;
         assert_eq!(next(&seen), waiting);
     }
-    seen.way_back = WayBack::None;
+    seen.rollback = RollbackState::None;
     seen.rollback_target_due = true;
     assert_eq!(next(&seen), waiting);
     seen.pieces[0].health_is_old = false;
@@ -104,9 +104,9 @@ fn news_are_awaited_only_of_what_counts_and_was_applied() {
 
 #[test]
 fn what_is_there_again_rests_until_what_failed_is_tried_again() {
-    let seen = Observed { way_back: WayBack::Taken, ..running(vec![piece(deployment())]) };
+    let seen = Observed { rollback: RollbackState::Active, ..running(vec![piece(deployment())]) };
     assert_eq!(next(&seen), Step::Rest(Rest::RolledBack));
-    assert_eq!(next(&Observed { way_back: WayBack::Left, ..seen }), Step::Retry);
+    assert_eq!(next(&Observed { rollback: RollbackState::RetryDue, ..seen }), Step::Retry);
 }
 
 #[test]
