@@ -31,7 +31,7 @@ use crate::reconcile::{component_key, protection};
 use crate::release_names::AlteredNames;
 use crate::release_records::ReleaseRecords;
 use crate::render::Renderer;
-use crate::report::Ended;
+use crate::report::ReconcileResult;
 use crate::searches::Searches;
 use crate::source;
 use crate::target_cache::TargetCache;
@@ -113,7 +113,7 @@ impl HelmComponents {
         }
     }
 
-    async fn pass(&self, context: &Context<HelmComponent>, order: Order) -> Result<Ended, Failure> {
+    async fn pass(&self, context: &Context<HelmComponent>, order: Order) -> Result<ReconcileResult, Failure> {
         self.wakes(context);
         Box::pin(Pass::begin(&self.shared, context, order).await?.run()).await
     }

@@ -43,7 +43,7 @@ use crate::ownership_requests::TargetScope;
 use crate::pass::{Done, Pass, Shared};
 use crate::plan::{self, Content, Order, Rest, Step};
 use crate::release_names;
-use crate::report::{Ended, Finding};
+use crate::report::{ReconcileResult, StatusSummary};
 use crate::watch_wait::{WATCH_SYNC_TIMEOUT, WatchWait};
 
 /// Maximum number of steps of one pass. Each step occurs once or twice for both installation and rollback, so more
@@ -129,7 +129,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Runs the pass to its end and stores the session.
-    pub(crate) async fn run(mut self) -> Result<Ended, Failure> {
+    pub(crate) async fn run(mut self) -> Result<ReconcileResult, Failure> {
         self.note_finished();
         let (rest, seen) = Box::pin(self.steps()).await?;
         self.pack_record().await;
@@ -214,7 +214,7 @@ impl<'a> Pass<'a> {
         self.shared.memory.keep(self.key.clone(), &self.context.resource, self.session.clone());
     }
 
-    fn end(mut self, rest: Rest, seen: &plan::Observed) -> Ended {
+    fn end(mut self, rest: Rest, seen: &plan::Observed) -> ReconcileResult {
         let waits = self.order == Order::Install && (!seen.unready().is_empty() || seen.awaits_news());
         let since = self.session.unready_since;
         self.session.unready_since =
@@ -238,7 +238,7 @@ impl<'a> Pass<'a> {
             // The release that failed before is Ready now.
             self.session.recorded.failed_revision = None;
         }
-        let finding = Finding::of(&mut self, seen, &rest);
+        let summary = StatusSummary::of(&mut self, seen, &rest);
         let is_over = matches!(rest, Rest::Ready | Rest::RolledBack);
         let tests = observe::hooks::test_request(&self).is_some();
         if is_over && !self.session.kinds_awaited && !tests && !self.done.pruning {
@@ -247,7 +247,7 @@ impl<'a> Pass<'a> {
         }
         let Self { shared, context, key, session, .. } = self;
         shared.memory.keep(key, &context.resource, session);
-        Ended { rest, finding }
+        ReconcileResult { rest, summary }
     }
 }
 

@@ -12,12 +12,12 @@ use crate::pass::Pass;
 use crate::plan::{Content, DefaultResource, Observed, Rest};
 use crate::watch_wait::WATCH_SYNC_TIMEOUT;
 
-mod aspects;
+mod conditions;
 mod fields;
 mod rollback;
 mod words;
 
-use aspects::{Aspect, applied, dependencies, healthy, missing, rendered};
+use conditions::{ReportedCondition, applied, dependencies, healthy, missing, rendered};
 use fields::{fields, version};
 use rollback::RollbackReport;
 pub(crate) use words::list;
@@ -32,17 +32,17 @@ const SILENT_LOOK: Duration = Duration::from_mins(1);
 
 /// Result of one reconcile.
 #[derive(Debug, Clone)]
-pub(crate) struct Ended {
+pub(crate) struct ReconcileResult {
     /// Result of the plan.
     pub rest: Rest,
     /// State to report.
-    pub finding: Finding,
+    pub summary: StatusSummary,
 }
 
 /// Result of a reconcile, ready to be written to the status.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Finding {
-    aspects: Vec<Aspect>,
+pub(crate) struct StatusSummary {
+    conditions: Vec<ReportedCondition>,
     fields: FreeForm,
     version: Option<String>,
     /// Time until the next discovery, if kinds are awaited and the target's kinds changed recently.
@@ -73,8 +73,8 @@ pub(crate) struct Finding {
     renders_with_kinds: bool,
 }
 
-impl Finding {
-    /// Adds all findings to the report.
+impl StatusSummary {
+    /// Adds the summary to the report.
     fn added_to(self, mut progress: Progress) -> Progress {
         for due in [self.check, self.silent].into_iter().flatten() {
             progress = progress.again_within(due);
@@ -84,7 +84,7 @@ impl Finding {
         }
         progress.version = self.version;
         progress.status = self.fields;
-        for Aspect { type_, status, reason, message } in self.aspects {
+        for ReportedCondition { type_, status, reason, message } in self.conditions {
             progress = progress.with_condition(type_, status, reason, message);
         }
         progress
@@ -110,16 +110,16 @@ impl Finding {
             pass.session.recorded.note_values(&inputs.digest, &inputs.values_from);
         }
         let is_there = is_there(seen, rest);
-        let mut aspects = vec![
+        let mut conditions = vec![
             rendered(pass, seen, rest),
             applied(seen, rest),
             dependencies(&missing),
             healthy(seen, rest),
         ];
-        aspects.extend(rollback::rollback_available(pass));
-        aspects.extend(rollback::test_success(pass));
+        conditions.extend(rollback::rollback_available(pass));
+        conditions.extend(rollback::test_success(pass));
         Self {
-            aspects,
+            conditions,
             fields: fields(pass, seen, is_there),
             version: version(pass).filter(|_| is_there),
             rediscovery: pass
@@ -176,25 +176,25 @@ fn truce(pass: &Pass<'_>) -> Option<std::time::Duration> {
     u64::try_from(again - now).ok().map(std::time::Duration::from_secs)
 }
 
-impl Ended {
+impl ReconcileResult {
     /// Returns the report of an installation.
     pub(crate) fn progress(self) -> Progress {
         if let (Rest::WaitingForSync, Some(previous)) =
-            (&self.rest, self.finding.rollback.as_ref().and_then(RollbackReport::previous))
+            (&self.rest, self.summary.rollback.as_ref().and_then(RollbackReport::previous))
         {
             return previous;
         }
         // After a restart, the previous report stays until the watches show another state.
-        if self.rest == Rest::WaitingForSync && self.finding.was_ready {
-            let delay = self.finding.watch_wait.unwrap_or(WATCH_SYNC_TIMEOUT);
+        if self.rest == Rest::WaitingForSync && self.summary.was_ready {
+            let delay = self.summary.watch_wait.unwrap_or(WATCH_SYNC_TIMEOUT);
             return Progress { version: None, wait: Wait::Answer(delay), ..Progress::ready("") };
         }
         let is_rolled_back = self.rest == Rest::RolledBack;
-        let mut progress = self.finding.rest(self.rest);
-        if let Some(rollback) = self.finding.rollback.as_ref().filter(|_| !is_rolled_back) {
+        let mut progress = self.summary.rest(self.rest);
+        if let Some(rollback) = self.summary.rollback.as_ref().filter(|_| !is_rolled_back) {
             progress = rollback.add_to(progress);
         }
-        self.finding.added_to(progress)
+        self.summary.added_to(progress)
     }
 
     /// Returns the report of a removal.
@@ -203,23 +203,23 @@ impl Ended {
             Rest::Removed => Ok(Removal::Done),
             // Remaining and repaired objects are reported with it.
             Rest::Failed(failure) if failure.class == ErrorClass::Blocked => {
-                let (status, version) = (self.finding.fields, self.finding.version);
+                let (status, version) = (self.summary.fields, self.summary.version);
                 Ok(Removal::Waiting(Progress { status, version, ..Progress::stopped(failure) }))
             }
             Rest::Failed(failure) => Err(failure),
-            Rest::Removing(ref names) if self.finding.deadline.has_passed() => {
-                let late = with_left(self.finding.late("gone", names), &self.finding.left);
+            Rest::Removing(ref names) if self.summary.deadline.has_passed() => {
+                let late = with_left(self.summary.late("gone", names), &self.summary.left);
                 let failure = Failure::new(Reason::DeletionTimeout, late);
-                let status = self.finding.fields;
+                let status = self.summary.fields;
                 Ok(Removal::Waiting(Progress { status, ..Progress::stopped(failure) }))
             }
             Rest::Removing(ref names) => {
                 let waiting = format!("waiting until these are gone: {}", list(names));
-                let waiting = Removal::waiting(with_left(waiting, &self.finding.left));
+                let waiting = Removal::waiting(with_left(waiting, &self.summary.left));
                 Ok(match waiting {
                     Removal::Waiting(progress) => {
-                        let progress = self.finding.in_time(progress);
-                        Removal::Waiting(Progress { status: self.finding.fields, ..progress })
+                        let progress = self.summary.in_time(progress);
+                        Removal::Waiting(Progress { status: self.summary.fields, ..progress })
                     }
                     Removal::Done => Removal::Done,
                 })
@@ -229,7 +229,7 @@ impl Ended {
     }
 }
 
-impl Finding {
+impl StatusSummary {
     /// Returns the progress for the result of a pass.
     fn rest(&self, rest: Rest) -> Progress {
         let sync_pause = self.watch_wait.unwrap_or(WATCH_SYNC_TIMEOUT);

@@ -7,8 +7,8 @@ use kyma_api::condition::{Status, types};
 use kyma_api::{FailedRevision, HookPhase, Reason, RollbackTarget, condition};
 use kyma_sdk::{Failure, Progress};
 
-use super::Finding;
-use super::aspects::{Aspect, aspect};
+use super::StatusSummary;
+use super::conditions::ReportedCondition;
 use super::words::list;
 use crate::observe::hooks::{test_request, tests_are_of_this};
 use crate::observe::rollback::active_target;
@@ -65,7 +65,7 @@ impl RollbackReport {
     }
 }
 
-impl Finding {
+impl StatusSummary {
     pub(super) fn rolled_back(&self) -> Failure {
         let failure = self.rollback.as_ref().map(RollbackReport::rolled_back);
         let mut failure =
@@ -83,10 +83,10 @@ pub(super) fn again(pass: &Pass<'_>) -> Option<Duration> {
 }
 
 /// Returns the condition of the rollback target; `None` if a rollback was never enabled.
-pub(super) fn rollback_available(pass: &Pass<'_>) -> Option<Aspect> {
+pub(super) fn rollback_available(pass: &Pass<'_>) -> Option<ReportedCondition> {
     if !rollback::is_enabled(&pass.context.resource.spec) {
         let not_wanted = || {
-            aspect(
+            ReportedCondition::new(
                 types::ROLLBACK_AVAILABLE,
                 Status::Unknown,
                 Reason::RollbackUnavailable,
@@ -96,23 +96,35 @@ pub(super) fn rollback_available(pass: &Pass<'_>) -> Option<Aspect> {
         return reported(pass, types::ROLLBACK_AVAILABLE).map(|_| not_wanted());
     }
     if let Some(Err(failure)) = &pass.done.rollback_target {
-        return Some(aspect(types::ROLLBACK_AVAILABLE, Status::False, failure.reason, &failure.message));
+        return Some(ReportedCondition::new(
+            types::ROLLBACK_AVAILABLE,
+            Status::False,
+            failure.reason,
+            &failure.message,
+        ));
     }
     let target = pass.session.recorded.rollback_target.as_ref()?;
     Some(match &target.message {
-        Some(why) => aspect(
+        Some(why) => ReportedCondition::new(
             types::ROLLBACK_AVAILABLE,
             Status::False,
             Reason::RollbackUnavailable,
             format!("{}: {why}", target.version),
         ),
-        None => aspect(types::ROLLBACK_AVAILABLE, Status::True, Reason::Succeeded, &target.version),
+        None => ReportedCondition::new(
+            types::ROLLBACK_AVAILABLE,
+            Status::True,
+            Reason::Succeeded,
+            &target.version,
+        ),
     })
 }
 
 /// Returns the condition of the last requested tests; `None` if none were ever requested.
-pub(super) fn test_success(pass: &Pass<'_>) -> Option<Aspect> {
-    let told = |status, reason, message: String| Some(aspect(types::TEST_SUCCESS, status, reason, message));
+pub(super) fn test_success(pass: &Pass<'_>) -> Option<ReportedCondition> {
+    let told = |status, reason, message: String| {
+        Some(ReportedCondition::new(types::TEST_SUCCESS, status, reason, message))
+    };
     if test_request(pass).is_some() {
         return match &pass.done.tests {
             Some(Err(failure)) => told(Status::Unknown, failure.reason, failure.message.clone()),

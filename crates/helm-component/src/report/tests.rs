@@ -72,8 +72,8 @@ fn a_manager_that_is_not_there_makes_nothing_healthy() {
 fn who_was_ready_is_so_no_more_once_nothing_is_known_of_its_objects() {
     let pause = std::time::Duration::from_secs(40);
     let told = |rest: Rest| {
-        let finding = Finding { was_ready: true, watch_wait: Some(pause), ..Finding::default() };
-        Ended { rest, finding }.progress()
+        let summary = StatusSummary { was_ready: true, watch_wait: Some(pause), ..StatusSummary::default() };
+        ReconcileResult { rest, summary }.progress()
     };
     let first = told(Rest::WaitingForSync);
     assert_eq!((first.state, first.wait), (State::Ready, Wait::Answer(pause)), "nothing was done");

@@ -17,25 +17,27 @@ use crate::plan::{Content, DriftMode, Observed, Rest};
 
 /// One condition of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Aspect {
+pub(super) struct ReportedCondition {
     pub(super) type_: &'static str,
     pub(super) status: Status,
     pub(super) reason: Reason,
     pub(super) message: String,
 }
 
-pub(super) fn aspect(
-    type_: &'static str,
-    status: Status,
-    reason: Reason,
-    message: impl Into<String>,
-) -> Aspect {
-    Aspect { type_, status, reason, message: message.into() }
+impl ReportedCondition {
+    pub(super) fn new(
+        type_: &'static str,
+        status: Status,
+        reason: Reason,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { type_, status, reason, message: message.into() }
+    }
 }
 
-pub(super) fn rendered(pass: &Pass<'_>, seen: &Observed, rest: &Rest) -> Aspect {
+pub(super) fn rendered(pass: &Pass<'_>, seen: &Observed, rest: &Rest) -> ReportedCondition {
     if let (Content::Stale, Rest::Failed(failure)) = (seen.content, rest) {
-        return aspect(types::RENDERED, Status::False, failure.reason, &failure.message);
+        return ReportedCondition::new(types::RENDERED, Status::False, failure.reason, &failure.message);
     }
     let Some(loaded) = &pass.session.loaded else {
         let said = pass.context.resource.status.iter().flat_map(|status| status.conditions.iter().flatten());
@@ -45,7 +47,7 @@ pub(super) fn rendered(pass: &Pass<'_>, seen: &Observed, rest: &Rest) -> Aspect 
         let skipped = said.is_some_and(|condition| condition.reason == Reason::HooksSkipped.as_str());
         let message = said.map(|condition| condition.message.clone()).unwrap_or_default();
         let message = effects::with_note(&message, &pass.context.resource.spec);
-        return aspect(types::RENDERED, Status::True, rendered_reason(skipped), message);
+        return ReportedCondition::new(types::RENDERED, Status::True, rendered_reason(skipped), message);
     };
     let mut notes = vec![];
     let skipped = skipped_hooks(pass.context.resource.spec.hooks, &loaded.prepared.hooks);
@@ -63,7 +65,7 @@ pub(super) fn rendered(pass: &Pass<'_>, seen: &Observed, rest: &Rest) -> Aspect 
     }
     notes.extend(effects::note(&pass.context.resource.spec));
     let reason = rendered_reason(!skipped.is_empty());
-    aspect(types::RENDERED, Status::True, reason, notes.join("; "))
+    ReportedCondition::new(types::RENDERED, Status::True, reason, notes.join("; "))
 }
 
 fn rendered_reason(skips_hooks: bool) -> Reason {
@@ -77,18 +79,18 @@ fn skipped_hooks(policy: HookPolicy, hooks: &[Hook]) -> Vec<String> {
     skipped.map(|event| event.to_string()).collect()
 }
 
-pub(super) fn applied(seen: &Observed, rest: &Rest) -> Aspect {
+pub(super) fn applied(seen: &Observed, rest: &Rest) -> ReportedCondition {
     let faults: Vec<&Failure> = seen.pieces.iter().filter_map(|piece| piece.fault.as_ref()).collect();
     if let Some(first) = faults.first() {
         let messages: Vec<String> = faults.iter().map(|fault| fault.message.clone()).collect();
-        return aspect(types::APPLIED, Status::False, first.reason, list(&messages));
+        return ReportedCondition::new(types::APPLIED, Status::False, first.reason, list(&messages));
     }
     if seen.content == Content::Stale {
         let (reason, message) = match rest {
             Rest::Failed(failure) => (failure.reason, failure.message.clone()),
             _ => (Reason::Progressing, String::new()),
         };
-        return aspect(types::APPLIED, Status::False, reason, message);
+        return ReportedCondition::new(types::APPLIED, Status::False, reason, message);
     }
     let waiting: Vec<String> = seen
         .pieces
@@ -97,7 +99,7 @@ pub(super) fn applied(seen: &Observed, rest: &Rest) -> Aspect {
         .map(|piece| piece.identity.to_string())
         .collect();
     if !waiting.is_empty() {
-        return aspect(
+        return ReportedCondition::new(
             types::APPLIED,
             Status::False,
             Reason::Progressing,
@@ -105,18 +107,28 @@ pub(super) fn applied(seen: &Observed, rest: &Rest) -> Aspect {
         );
     }
     if let Rest::Failed(failure) = rest {
-        return aspect(types::APPLIED, Status::False, failure.reason, &failure.message);
+        return ReportedCondition::new(types::APPLIED, Status::False, failure.reason, &failure.message);
     }
     let fought = seen.fought();
     if !fought.is_empty() {
-        return aspect(types::APPLIED, Status::False, Reason::DriftFlapping, fought_message(&fought));
+        return ReportedCondition::new(
+            types::APPLIED,
+            Status::False,
+            Reason::DriftFlapping,
+            fought_message(&fought),
+        );
     }
     let drifted = observe::drifted(seen);
     let drifted = (seen.drift == DriftMode::Warn && !drifted.is_empty())
         .then(|| format!("changed by others and left so: {}", list(&drifted)));
     let taken = seen.as_found.as_deref().map(as_found_message);
     let message: Vec<String> = taken.into_iter().chain(drifted).chain(seen.unrecorded.clone()).collect();
-    aspect(types::APPLIED, Status::True, Reason::Succeeded, with_left(message.join("; "), &seen.left))
+    ReportedCondition::new(
+        types::APPLIED,
+        Status::True,
+        Reason::Succeeded,
+        with_left(message.join("; "), &seen.left),
+    )
 }
 
 /// Kinds that objects or the spec need and the target lacks.
@@ -155,9 +167,11 @@ pub(super) fn missing(pass: &Pass<'_>, seen: &Observed) -> Missing {
     missing
 }
 
-pub(super) fn dependencies(missing: &Missing) -> Aspect {
+pub(super) fn dependencies(missing: &Missing) -> ReportedCondition {
     let reason = match (missing.kinds.is_empty(), missing.silent.is_empty()) {
-        (true, true) => return aspect(types::DEPENDENCIES_READY, Status::True, Reason::Succeeded, ""),
+        (true, true) => {
+            return ReportedCondition::new(types::DEPENDENCIES_READY, Status::True, Reason::Succeeded, "");
+        }
         (true, false) => Reason::DiscoveryFailed,
         (false, _) => Reason::DependencyMissing,
     };
@@ -167,41 +181,46 @@ pub(super) fn dependencies(missing: &Missing) -> Aspect {
     };
     let told = [told(&missing.kinds, missing_message), told(&missing.silent, silent_message)];
     let message = told.into_iter().flatten().collect::<Vec<_>>().join("; ");
-    aspect(types::DEPENDENCIES_READY, Status::False, reason, message)
+    ReportedCondition::new(types::DEPENDENCIES_READY, Status::False, reason, message)
 }
 
 /// Returns the condition of health. It covers objects on the target; the condition Applied reports objects that could
 /// not be applied.
-pub(super) fn healthy(seen: &Observed, rest: &Rest) -> Aspect {
+pub(super) fn healthy(seen: &Observed, rest: &Rest) -> ReportedCondition {
     let failed = seen.failing();
     if !failed.is_empty() {
-        return aspect(types::HEALTHY, Status::False, Reason::Unhealthy, list(&failed));
+        return ReportedCondition::new(types::HEALTHY, Status::False, Reason::Unhealthy, list(&failed));
     }
     if let Rest::SyncFailed(failure) = rest {
-        return aspect(types::HEALTHY, Status::Unknown, failure.reason, &failure.message);
+        return ReportedCondition::new(types::HEALTHY, Status::Unknown, failure.reason, &failure.message);
     }
     if !seen.watched || seen.content == Content::Stale {
-        return aspect(types::HEALTHY, Status::Unknown, Reason::Progressing, "");
+        return ReportedCondition::new(types::HEALTHY, Status::Unknown, Reason::Progressing, "");
     }
     if let Some(manager) = &seen.stray_manager {
-        return aspect(types::HEALTHY, Status::Unknown, Reason::SpecInvalid, stray_message(manager));
+        return ReportedCondition::new(
+            types::HEALTHY,
+            Status::Unknown,
+            Reason::SpecInvalid,
+            stray_message(manager),
+        );
     }
     let waiting = seen.unready();
     if !waiting.is_empty() {
         let late = seen.deadline.has_passed();
         let reason = if late { Reason::HealthTimeout } else { Reason::Progressing };
-        return aspect(types::HEALTHY, Status::False, reason, list(&waiting));
+        return ReportedCondition::new(types::HEALTHY, Status::False, reason, list(&waiting));
     }
     if seen.awaits_news() {
         let message = format!("not seen since they were applied: {}", list(&seen.unreported()));
-        return aspect(types::HEALTHY, Status::Unknown, Reason::Progressing, message);
+        return ReportedCondition::new(types::HEALTHY, Status::Unknown, Reason::Progressing, message);
     }
     let absent = seen.unapplied();
     if !absent.is_empty() {
         let message = format!("not applied yet: {}", list(&absent));
-        return aspect(types::HEALTHY, Status::Unknown, Reason::Progressing, message);
+        return ReportedCondition::new(types::HEALTHY, Status::Unknown, Reason::Progressing, message);
     }
-    aspect(types::HEALTHY, Status::True, Reason::Succeeded, "")
+    ReportedCondition::new(types::HEALTHY, Status::True, Reason::Succeeded, "")
 }
 
 #[cfg(test)]
@@ -214,8 +233,8 @@ mod tests {
             let set = |names: &[&str]| -> BTreeSet<String> {
                 names.iter().map(|name| (*name).to_owned()).collect()
             };
-            let aspect = dependencies(&Missing { kinds: set(kinds), silent: set(silent) });
-            (aspect.status, aspect.reason, aspect.message)
+            let condition = dependencies(&Missing { kinds: set(kinds), silent: set(silent) });
+            (condition.status, condition.reason, condition.message)
         };
         let silent = "API groups that do not answer: metrics.k8s.io";
         let missing = "the target does not serve Lamp.example.org";
