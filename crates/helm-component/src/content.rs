@@ -11,7 +11,7 @@ use kyma_object_set::{Identity, Kinds, ObjectSet};
 use kyma_sdk::Failure;
 
 use crate::objects::{self, Prepared};
-use crate::render::{Chart, RenderError, RenderRequest, Renderer, Varies};
+use crate::render::{Chart, Nondeterminism, RenderError, RenderRequest, Renderer};
 use crate::render_store::{RenderLookup, RenderStore, StoredRender};
 use crate::source::{self, Content, OpenedCharts};
 use crate::workloads::Workloads;
@@ -67,7 +67,7 @@ impl Sources {
         let source = digest.to_string();
         let pull_secret = inputs.additions.pull_secret.clone();
         let mut workloads = Workloads { pull_secret, ..Workloads::default() };
-        let mut how = How::default();
+        let mut details = RenderDetails::default();
         let mut reads = ChartReads::default();
         let (text, chart): (Text, Option<Arc<Chart>>) = match content {
             Content::Manifests { yaml, images, .. } => {
@@ -78,12 +78,12 @@ impl Sources {
                 reads = ChartReads::of(&chart, inputs, &source);
                 let rendered =
                     self.render_chart(component, &chart, inputs, &reads, kinds, render_store).await?;
-                how = rendered.how;
+                details = rendered.details;
                 (Text::Rendered(rendered.text), Some(chart))
             }
         };
         let warnings = reads.warnings(&text);
-        let parsed = self.parse(&text, &how).map_err(|failure| match &chart {
+        let parsed = self.parse(&text, &details).map_err(|failure| match &chart {
             None => source::reject(&artifacts, &place, digest, credentials, failure),
             Some(_) => failure,
         });
@@ -102,7 +102,7 @@ impl Sources {
             values_from: inputs.values_from.clone(),
             kinds: reads.api_versions.then(|| kinds_digest(kinds)),
             source,
-            render: how.by_chance,
+            render: details.stored_render,
             rendered: rendered_digest(&prepared),
             prepared: Arc::new(prepared),
             made_once,
@@ -110,15 +110,15 @@ impl Sources {
             chart: chart.as_ref().map(|chart| (chart.name().to_owned(), chart.version().to_owned())),
             app_version: chart.as_ref().map(|chart| chart.app_version().to_owned()).unwrap_or_default(),
             uses_lookup: chart.is_some_and(|chart| chart.uses_lookup()),
-            store_failure: how.store_failure,
-            tests_vary: how.tests_vary,
+            store_failure: details.store_failure,
+            tests_vary: details.tests_vary,
             revision: reads.revision,
         })
     }
 
     /// Parses a text. A render that varies is not kept: it may have a password, and no other component has the same.
-    fn parse(&self, text: &Text, how: &How) -> Result<Arc<ObjectSet>, Failure> {
-        if how.varies() { text.parse().map(Arc::new) } else { self.parsed.objects(text) }
+    fn parse(&self, text: &Text, details: &RenderDetails) -> Result<Arc<ObjectSet>, Failure> {
+        if details.is_nondeterministic() { text.parse().map(Arc::new) } else { self.parsed.objects(text) }
     }
 
     async fn render_chart(
@@ -149,7 +149,7 @@ impl Sources {
         if request.api_versions.is_subset(&served) {
             return Ok(rendered);
         }
-        let set = self.parse(&Text::Rendered(Arc::clone(&rendered.text)), &rendered.how)?;
+        let set = self.parse(&Text::Rendered(Arc::clone(&rendered.text)), &rendered.details)?;
         let brought: BTreeSet<Identity> = set.crds().map(kyma_object_set::Object::identity).collect();
         let own = request.chart.own_kinds().iter().filter(|(crd, _)| brought.contains(crd));
         let expected: BTreeSet<String> = own.flat_map(|(_, names)| names).chain(&served).cloned().collect();
@@ -174,21 +174,21 @@ impl Sources {
                 "no `helm` program was found when the operator started (--helm)",
             ));
         };
-        let varies = request.chart.varies(&request.values);
-        if varies == Varies::Nothing {
+        let nondeterminism = request.chart.nondeterminism(&request.values);
+        if nondeterminism == Nondeterminism::None {
             let text = rendered(renderer, request).await?;
-            return Ok(Render { text, how: How::default() });
+            return Ok(Render { text, details: RenderDetails::default() });
         }
         let mut fresh = None;
-        if varies == Varies::Tests && !render_store.stores_tests() {
-            let how = How { tests_vary: true, ..How::default() };
+        if nondeterminism == Nondeterminism::Tests && !render_store.stores_tests() {
+            let details = RenderDetails { tests_vary: true, ..RenderDetails::default() };
             if let Some(text) = self.only_tests.get(component, request) {
-                return Ok(Render { text, how });
+                return Ok(Render { text, details });
             }
             let text = rendered(renderer, request).await?;
             if only_tests::gives(&text, request.chart.name()) {
                 self.only_tests.put(component, request, &text);
-                return Ok(Render { text, how });
+                return Ok(Render { text, details });
             }
             fresh = Some(text);
         }
@@ -200,7 +200,10 @@ impl Sources {
                 render_store.store(&slot, &key, rendered(renderer, request).await?).await
             }
         };
-        Ok(Render { text, how: How { by_chance: Some(render), store_failure: failure, tests_vary: false } })
+        Ok(Render {
+            text,
+            details: RenderDetails { stored_render: Some(render), store_failure: failure, tests_vary: false },
+        })
     }
 }
 
@@ -264,23 +267,23 @@ const COMPILED_VERSIONS: &str = "the chart prints .Capabilities.KubeVersion as a
 /// Rendered chart.
 struct Render {
     text: Arc<str>,
-    how: How,
+    details: RenderDetails,
 }
 
-/// Varying results in a render.
+/// Whether a render is deterministic, and whether it is stored.
 #[derive(Default)]
-struct How {
-    /// Digest of the render, if any of its results vary.
-    by_chance: Option<String>,
+struct RenderDetails {
+    /// Digest of the stored render, if it is nondeterministic.
+    stored_render: Option<String>,
     /// Why a nondeterministic render could not be stored.
     store_failure: Option<String>,
     /// Whether only tests vary, so that the render is not kept.
     tests_vary: bool,
 }
 
-impl How {
-    fn varies(&self) -> bool {
-        self.by_chance.is_some() || self.tests_vary
+impl RenderDetails {
+    fn is_nondeterministic(&self) -> bool {
+        self.stored_render.is_some() || self.tests_vary
     }
 }
 

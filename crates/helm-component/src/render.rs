@@ -4,7 +4,6 @@
 //! this project. Only this module knows that a subprocess is involved.
 
 mod cache;
-mod chance;
 mod chart;
 mod context_template;
 #[cfg(fuzzing)]
@@ -13,16 +12,17 @@ mod helm;
 mod kinds;
 mod launcher;
 mod message;
+mod nondeterminism;
 mod pattern;
 mod process;
 mod release_use;
 mod version;
 
 pub use cache::CachingRenderer;
-pub use chance::Varies;
 pub use chart::{Chart, ChartFault};
 pub use helm::{HelmProgram, HelmProgramError};
 pub use launcher::run_if_launcher;
+pub use nondeterminism::Nondeterminism;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

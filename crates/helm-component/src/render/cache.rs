@@ -41,7 +41,7 @@ impl<R: Renderer> CachingRenderer<R> {
 impl<R: Renderer + 'static> Renderer for CachingRenderer<R> {
     fn render<'a>(&'a self, request: &'a RenderRequest) -> BoxFuture<'a, Result<Rendered, RenderError>> {
         async move {
-            if request.chart.goes_by_chance(&request.values) {
+            if request.chart.is_nondeterministic(&request.values) {
                 return self.inner.render(request).await;
             }
             let key = request.digest();

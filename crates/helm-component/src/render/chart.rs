@@ -12,9 +12,9 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use super::chance::{Chance, Varies};
 use super::context_template;
 use super::kinds::KindsUse;
+use super::nondeterminism::{Nondeterminism, NondeterministicCalls};
 use super::pattern::pattern;
 use super::release_use::ReleaseUse;
 use super::version::VersionUse;
@@ -80,7 +80,7 @@ pub struct Chart {
     kinds_use: KindsUse,
     version_use: VersionUse,
     release_use: ReleaseUse,
-    chance: Chance,
+    nondeterministic_calls: NondeterministicCalls,
     prints_kube_version: bool,
     schemas: Schemas,
     own_kinds: OnceLock<BTreeMap<Identity, BTreeSet<String>>>,
@@ -125,7 +125,7 @@ impl Chart {
     pub fn open(archive: &[u8]) -> Result<Self, ChartFault> {
         let mut tree = Tree::read(archive)?;
         let mut root: Option<Metadata> = None;
-        let (mut uses_lookup, mut chance) = (false, Chance::default());
+        let (mut uses_lookup, mut nondeterministic_calls) = (false, NondeterministicCalls::default());
         let (mut kinds_use, mut version_use) = (KindsUse::default(), VersionUse::default());
         let (mut release_use, mut schemas) = (ReleaseUse::default(), Schemas::default());
         let (mut prints_kube_version, mut has_git_version, mut has_string) = (false, false, false);
@@ -144,7 +144,7 @@ impl Chart {
             version_use.see(file, bytes);
             let is_template = file.contains("templates/");
             uses_lookup |= is_template && LOOKUP.is_match(bytes);
-            chance.see(file, &String::from_utf8_lossy(bytes));
+            nondeterministic_calls.see(file, &String::from_utf8_lossy(bytes));
             Ok(())
         })?;
         let root = root.ok_or(ChartFault::NotAChart { what: "it has no Chart.yaml" })?;
@@ -169,7 +169,7 @@ impl Chart {
             kinds_use,
             version_use,
             release_use,
-            chance,
+            nondeterministic_calls,
             prints_kube_version,
             schemas,
             own_kinds: OnceLock::new(),
@@ -245,13 +245,13 @@ impl Chart {
     /// Reports whether each render with these values may differ, as far as the text of chart and values shows: random
     /// values, the time, or unordered maps. Text that is assembled from pieces before it is passed to `tpl` is not
     /// detected.
-    pub fn goes_by_chance(&self, values: &Map<String, Value>) -> bool {
-        self.varies(values) != Varies::Nothing
+    pub fn is_nondeterministic(&self, values: &Map<String, Value>) -> bool {
+        self.nondeterminism(values) != Nondeterminism::None
     }
 
     /// Returns the parts of renders with these values that may differ.
-    pub fn varies(&self, values: &Map<String, Value>) -> Varies {
-        self.chance.of(values)
+    pub fn nondeterminism(&self, values: &Map<String, Value>) -> Nondeterminism {
+        self.nondeterministic_calls.of(values)
     }
 
     /// Reports whether a template calls `lookup`, which finds nothing here.

@@ -11,7 +11,7 @@ use super::*;
 use crate::render::Reads;
 
 const CERTAIN: &str = "kind: ConfigMap\nvalue: {{ .Values.value }}\n";
-const BY_CHANCE: &str = "kind: Secret\npassword: {{ randAlphaNum 24 }}\n";
+const NONDETERMINISTIC: &str = "kind: Secret\npassword: {{ randAlphaNum 24 }}\n";
 const VERSIONED: &str = "kind: ConfigMap\nversion: {{ .Capabilities.KubeVersion }}\n";
 
 /// Counts its renders. Each gives another text and needs a permit to end.
@@ -78,10 +78,10 @@ fn count(renderer: &CachingRenderer<Counting>) -> usize {
 }
 
 #[tokio::test]
-async fn what_goes_by_chance_is_nobody_elses() {
+async fn a_nondeterministic_render_is_not_shared() {
     let renderer = CachingRenderer::new(Counting::with_permits(9));
-    let by_chance = of(&[("templates/a.yaml", BY_CHANCE)]);
-    assert_ne!(text(&renderer, &by_chance).await, text(&renderer, &by_chance).await);
+    let nondeterministic = of(&[("templates/a.yaml", NONDETERMINISTIC)]);
+    assert_ne!(text(&renderer, &nondeterministic).await, text(&renderer, &nondeterministic).await);
     let taken = chart(&[("templates/a.yaml", "{{ tpl .Values.value . }}")]);
     let by_value = request(&taken, json!({"value": "{{ uuidv4 }}"}));
     assert_ne!(text(&renderer, &by_value).await, text(&renderer, &by_value).await);
@@ -171,9 +171,9 @@ async fn targets_of_other_kinds_share_what_does_not_look_at_the_kinds() {
 }
 
 #[test]
-fn what_is_kept_of_chance_stays_on_other_kinds_unless_somebody_names_them() {
+fn a_stored_render_is_used_with_other_kinds_unless_the_chart_reads_them() {
     let stays = |looking: &str| {
-        let one = of(&[("templates/a.yaml", &format!("{BY_CHANCE}{looking}"))]);
+        let one = of(&[("templates/a.yaml", &format!("{NONDETERMINISTIC}{looking}"))]);
         let other = with_kind(&one, "example.org/v2");
         assert_ne!(one.digest(), other.digest(), "{looking}");
         one.lasting_digest() == other.lasting_digest()

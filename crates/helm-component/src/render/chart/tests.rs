@@ -47,7 +47,7 @@ fn a_chart_yaml_that_helm_reads_is_read() {
 }
 
 #[test]
-fn chance_is_found_in_packed_subcharts_too_and_not_in_words() {
+fn nondeterminism_is_found_in_packed_subcharts_but_not_in_words() {
     let nothing = serde_json::Map::new();
     let chart = |inner: &str| {
         let inner = archive(&[("Chart.yaml", CHART.as_bytes()), ("templates/_a.tpl", inner.as_bytes())]);
@@ -55,8 +55,8 @@ fn chance_is_found_in_packed_subcharts_too_and_not_in_words() {
         let files = [("Chart.yaml", CHART.as_bytes()), ("templates/a.txt", notes)];
         opened(&[files[0], files[1], ("charts/inner-1.0.0.tgz", &inner)]).unwrap()
     };
-    assert!(!chart("{{ .Values.now }}").goes_by_chance(&nothing));
-    assert!(chart("{{ define \"a\" }}{{ randAlpha 3 }}{{ end }}").goes_by_chance(&nothing));
+    assert!(!chart("{{ .Values.now }}").is_nondeterministic(&nothing));
+    assert!(chart("{{ define \"a\" }}{{ randAlpha 3 }}{{ end }}").is_nondeterministic(&nothing));
     assert!(!chart("").depends_on_kube_version(&nothing));
     assert!(chart("{{ .Capabilities.KubeVersion.Major }}").names_kube_version(&nothing));
     assert!(!chart("").depends_on_api_versions(&nothing));

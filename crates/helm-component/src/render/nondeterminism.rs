@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 /// Functions of Helm whose result differs from call to call.
-const CHANCE: &[&str] = &[
+const NONDETERMINISTIC_FUNCTIONS: &[&str] = &[
     "ago",
     "bcrypt",
     // These use the current time for an argument that is no time.
@@ -35,30 +35,30 @@ const CHANCE: &[&str] = &[
     "uuidv4",
 ];
 /// Functions that return the parts of a map in random order, and functions beside which the order has no effect.
-const UNORDERED: &[&str] = &["keys", "values"];
-const ORDERING: &[&str] = &["sortAlpha", "has", "len"];
+const UNORDERED_FUNCTIONS: &[&str] = &["keys", "values"];
+const ORDERING_FUNCTIONS: &[&str] = &["sortAlpha", "has", "len"];
 /// Functions that only convert the text of a varying result.
-const PLAIN: &[&str] =
+const CONVERTING_FUNCTIONS: &[&str] =
     &["b64enc", "lower", "print", "printf", "quote", "sha256sum", "squote", "trunc", "upper"];
 /// Directory of a chart's tests by Helm's documentation (<https://helm.sh/docs/topics/chart_tests/>).
-const TESTS: &str = "templates/tests/";
+const TESTS_DIRECTORY: &str = "templates/tests/";
 /// Maximum depth of templates in strings of templates; deeper ones count as varying.
-const DEPTH: usize = 8;
+const MAX_TEMPLATE_DEPTH: usize = 8;
 
 /// Parts of a chart's renders that may differ between runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Varies {
+pub enum Nondeterminism {
     /// No part.
-    Nothing,
+    None,
     /// Only the output of the files in `templates/tests/`.
     Tests,
     /// Any part.
     All,
 }
 
-/// Findings in the text of a chart.
+/// The nondeterministic calls in the text of a chart.
 #[derive(Debug, Default)]
-pub(super) struct Chance {
+pub(super) struct NondeterministicCalls {
     templates: Calls,
     /// Whether tests call varying functions and use the results only themselves.
     tests: bool,
@@ -66,33 +66,33 @@ pub(super) struct Chance {
     files: bool,
 }
 
-impl Chance {
+impl NondeterministicCalls {
     /// Reads one more file.
     pub(super) fn see(&mut self, file: &str, text: &str) {
         let found = Calls::of(text);
         if !file.contains("templates/") {
-            self.files |= found.chance;
+            self.files |= found.nondeterministic;
             return;
         }
-        let is_own = file.starts_with(TESTS) && !found.spreads && !found.defines;
-        self.tests |= is_own && found.chance;
-        self.templates.chance |= found.chance && !is_own;
+        let is_own = file.starts_with(TESTS_DIRECTORY) && !found.spreads && !found.defines;
+        self.tests |= is_own && found.nondeterministic;
+        self.templates.nondeterministic |= found.nondeterministic && !is_own;
         self.templates.tpl |= found.tpl;
         self.templates.borrows |= found.borrows;
     }
 
     /// Returns the parts that may differ between renders with these values.
-    pub(super) fn of(&self, values: &Map<String, Value>) -> Varies {
-        let Calls { chance, tpl, borrows, .. } = self.templates;
-        let told = || Calls::of(&unescaped(&Value::Object(values.clone()).to_string())).chance;
-        if chance || (tpl && (self.files || told())) {
-            return Varies::All;
+    pub(super) fn of(&self, values: &Map<String, Value>) -> Nondeterminism {
+        let Calls { nondeterministic, tpl, borrows, .. } = self.templates;
+        let told = || Calls::of(&unescaped(&Value::Object(values.clone()).to_string())).nondeterministic;
+        if nondeterministic || (tpl && (self.files || told())) {
+            return Nondeterminism::All;
         }
         match self.tests {
-            false => Varies::Nothing,
+            false => Nondeterminism::None,
             // Another file may include the output of a test.
-            true if tpl || borrows => Varies::All,
-            true => Varies::Tests,
+            true if tpl || borrows => Nondeterminism::All,
+            true => Nondeterminism::Tests,
         }
     }
 }
@@ -102,7 +102,7 @@ impl Chance {
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one text")]
 struct Calls {
     /// A function whose result differs from call to call.
-    chance: bool,
+    nondeterministic: bool,
     /// A function whose result differs, if a variable or another template may pass the result on.
     spreads: bool,
     /// Definitions of templates that other files may use.
@@ -116,8 +116,8 @@ struct Calls {
 /// Content of one action.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one action")]
-struct Action<'a> {
-    chance: bool,
+struct TemplateAction<'a> {
+    nondeterministic: bool,
     unordered: bool,
     ordered: bool,
     /// Anything other than varying functions and functions that only convert text.
@@ -129,13 +129,15 @@ struct Action<'a> {
     literals: Vec<&'a str>,
 }
 
-impl Action<'_> {
+impl TemplateAction<'_> {
     fn word(&mut self, word: &str) {
-        self.chance |= CHANCE.contains(&word);
-        self.unordered |= UNORDERED.contains(&word);
-        self.ordered |= ORDERING.contains(&word);
+        self.nondeterministic |= NONDETERMINISTIC_FUNCTIONS.contains(&word);
+        self.unordered |= UNORDERED_FUNCTIONS.contains(&word);
+        self.ordered |= ORDERING_FUNCTIONS.contains(&word);
         let is_number = word.starts_with(|first: char| first.is_ascii_digit());
-        self.other |= !(is_number || CHANCE.contains(&word) || PLAIN.contains(&word));
+        self.other |= !(is_number
+            || NONDETERMINISTIC_FUNCTIONS.contains(&word)
+            || CONVERTING_FUNCTIONS.contains(&word));
     }
 
     fn name(&mut self, name: &str) {
@@ -144,8 +146,8 @@ impl Action<'_> {
         self.names |= !matches!(name, "BasePath" | "Template");
     }
 
-    fn is_by_chance(&self) -> bool {
-        self.chance || (self.unordered && !self.ordered)
+    fn is_nondeterministic(&self) -> bool {
+        self.nondeterministic || (self.unordered && !self.ordered)
     }
 
     /// Reports whether the action may name the file of a test: it names templates by path, and not just one that is
@@ -161,13 +163,13 @@ impl Calls {
     /// Reads the actions in a text. The text around them has no effect.
     fn of(text: &str) -> Self {
         let mut calls = Self::default();
-        calls.read(text, DEPTH);
+        calls.read(text, MAX_TEMPLATE_DEPTH);
         calls
     }
 
     fn read(&mut self, text: &str, depth: usize) {
         if depth == 0 {
-            self.chance = true;
+            self.nondeterministic = true;
             self.spreads = true;
             return;
         }
@@ -180,7 +182,7 @@ impl Calls {
     /// Reads one action, and returns the text after it.
     fn action<'a>(&mut self, text: &'a str, depth: usize) -> &'a str {
         let bytes = text.as_bytes();
-        let mut action = Action::default();
+        let mut action = TemplateAction::default();
         let mut at = 0;
         while at < bytes.len() {
             match bytes[at] {
@@ -215,8 +217,8 @@ impl Calls {
                 }
             }
         }
-        self.chance |= action.is_by_chance();
-        self.spreads |= action.is_by_chance() && action.other;
+        self.nondeterministic |= action.is_nondeterministic();
+        self.spreads |= action.is_nondeterministic() && action.other;
         self.borrows |= action.borrows();
         text.get(at + 2..).unwrap_or_default()
     }
@@ -245,12 +247,12 @@ fn is_word(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn chance(text: &str) -> bool {
-        Calls::of(text).chance
+    fn is_nondeterministic(text: &str) -> bool {
+        Calls::of(text).nondeterministic
     }
 
     #[test]
-    fn calls_of_chance_and_clock_are_found_wherever_they_stand() {
+    fn nondeterministic_calls_are_found_wherever_they_stand() {
         for text in [
             "password: {{ randAlphaNum 16 | b64enc }}",
             "{{- $cert := genSelfSignedCert .Values.host nil nil 365 -}}",
@@ -264,7 +266,7 @@ mod tests {
             "{{ range keys .Values.map }}{{ . }}{{ end }}",
             "{{ if eq 1 (randInt 0 2) }}x{{ end }}",
         ] {
-            assert!(chance(text), "{text}");
+            assert!(is_nondeterministic(text), "{text}");
         }
     }
 
@@ -281,7 +283,7 @@ mod tests {
             "{{ 'x' }} {{ unfinished",
             "",
         ] {
-            assert!(!chance(text), "{text}");
+            assert!(!is_nondeterministic(text), "{text}");
         }
     }
 
@@ -289,25 +291,28 @@ mod tests {
     fn other_text_counts_where_it_may_be_taken_for_a_template() {
         let values = |text: &str| Map::from_iter([("text".to_owned(), Value::from(text))]);
         let certain = values("{{ .Release.Name }}, now");
-        let by_chance = values("{{ randAlpha 5 | printf \"%s\" }}");
-        let mut plain = Chance::default();
+        let nondeterministic = values("{{ randAlpha 5 | printf \"%s\" }}");
+        let mut plain = NondeterministicCalls::default();
         plain.see("templates/a.yaml", "{{ .Values.text }} {{ .Values.tpl }}");
         plain.see("README.md", "{{ now }}");
-        assert_eq!(plain.of(&by_chance), Varies::Nothing, "nothing is taken for a template");
-        let mut taking = Chance::default();
+        assert_eq!(plain.of(&nondeterministic), Nondeterminism::None, "nothing is taken for a template");
+        let mut taking = NondeterministicCalls::default();
         taking.see("templates/a.yaml", "{{ tpl .Values.text . }}");
-        assert_eq!((taking.of(&certain), taking.of(&by_chance)), (Varies::Nothing, Varies::All));
+        assert_eq!(
+            (taking.of(&certain), taking.of(&nondeterministic)),
+            (Nondeterminism::None, Nondeterminism::All)
+        );
         taking.see("values.yaml", "text: \"{{ now }}\"");
-        assert_eq!(taking.of(&certain), Varies::All, "a default value or a file");
+        assert_eq!(taking.of(&certain), Nondeterminism::All, "a default value or a file");
     }
 
     #[test]
-    fn chance_in_tests_stays_there_unless_something_takes_it_elsewhere() {
+    fn nondeterminism_of_tests_stays_there_unless_another_file_uses_it() {
         let varies = |test: &str, other: &str| {
-            let mut chance = Chance::default();
-            chance.see("templates/tests/a.yaml", test);
-            chance.see("templates/b.yaml", other);
-            chance.of(&Map::new())
+            let mut calls = NondeterministicCalls::default();
+            calls.see("templates/tests/a.yaml", test);
+            calls.see("templates/b.yaml", other);
+            calls.of(&Map::new())
         };
         let name = "name: {{ include \"x\" . }}-{{ randAlphaNum 5 | lower }}";
         for other in [
@@ -315,7 +320,7 @@ mod tests {
             "{{ .Values.tests }} {{ include \"x\" . }}",
             "# tpl, as in templates/tests/a.yaml",
         ] {
-            assert_eq!(varies(name, other), Varies::Tests, "{other}");
+            assert_eq!(varies(name, other), Nondeterminism::Tests, "{other}");
         }
         for other in [
             "{{ uuidv4 }}",
@@ -327,7 +332,7 @@ mod tests {
             "{{ include (.Template.Name | replace \"b.yaml\" \"tests/a.yaml\") . }}",
             "{{ include \"demo/templates/tests/a.yaml\" . }}",
         ] {
-            assert_eq!(varies(name, other), Varies::All, "{other}");
+            assert_eq!(varies(name, other), Nondeterminism::All, "{other}");
         }
         for test in [
             "{{ $_ := set .Values \"x\" (randAlpha 5) }}",
@@ -336,11 +341,11 @@ mod tests {
             "{{ randAlpha 5 | include \"sets\" }}",
             "{{ define \"x\" }}{{ randAlpha 5 }}{{ end }}",
         ] {
-            assert_eq!(varies(test, ""), Varies::All, "{test}");
+            assert_eq!(varies(test, ""), Nondeterminism::All, "{test}");
         }
-        let mut elsewhere = Chance::default();
+        let mut elsewhere = NondeterministicCalls::default();
         elsewhere.see("charts/sub/templates/tests/a.yaml", name);
-        assert_eq!(elsewhere.of(&Map::new()), Varies::All);
+        assert_eq!(elsewhere.of(&Map::new()), Nondeterminism::All);
     }
 
     #[test]
