@@ -9,14 +9,14 @@ use std::fmt;
 
 use kyma_object_set::{Identity, Object};
 
+mod action;
 mod run;
-mod turn;
 
+pub(crate) use action::{HookAction, HookState, LiveHook, end, end_by_events, next_action};
 pub(crate) use run::{
     Change, Due, after, are_of_removal, before, before_apply, begin, fail, is_over, is_under_way, left_out,
     mark, next_try, pause,
 };
-pub(crate) use turn::{HookState, Live, Turn, end, end_by_events, turn};
 
 /// Helm's annotation that makes an object a hook instead of a part of the release.
 pub(crate) const HOOK: &str = "helm.sh/hook";

@@ -67,7 +67,7 @@ fn hook_state(state: &mut HookSubscriptions, name: &str) -> HookState {
 #[test]
 fn a_result_outlasts_the_object() {
     let mut state = waiting();
-    assert_eq!(hook_state(&mut state, "a"), HookState::Nothing);
+    assert_eq!(hook_state(&mut state, "a"), HookState::Unreported);
     take(&mut state, &applied(job(RUN, "a", None)));
     assert_eq!(hook_state(&mut state, "a"), HookState::Running);
     take(&mut state, &applied(job(RUN, "a", Some("Complete"))));
@@ -75,7 +75,7 @@ fn a_result_outlasts_the_object() {
         take(&mut state, &after);
         assert_eq!(hook_state(&mut state, "a"), HookState::Ended(Ok(())), "{after:?}");
     }
-    assert_eq!(hook_state(&mut state, "b"), HookState::Nothing);
+    assert_eq!(hook_state(&mut state, "b"), HookState::Unreported);
 }
 
 #[test]
@@ -107,17 +107,17 @@ fn a_running_hook_that_is_deleted_or_unlisted_is_gone() {
 fn a_list_before_the_creation_changes_no_state() {
     let mut state = waiting();
     take(&mut state, &listed(vec![]));
-    assert_eq!(hook_state(&mut state, "a"), HookState::Nothing);
+    assert_eq!(hook_state(&mut state, "a"), HookState::Unreported);
 }
 
 #[test]
 fn events_of_other_runs_and_targets_are_ignored() {
     let mut state = waiting();
     take(&mut state, &applied(job("earlier", "a", Some("Complete"))));
-    assert_eq!(hook_state(&mut state, "a"), HookState::Nothing);
+    assert_eq!(hook_state(&mut state, "a"), HookState::Unreported);
     let target = SecretKey { namespace: "hub".to_owned(), name: "s".to_owned(), key: "config".to_owned() };
     state.take(&component_key(), Some(&target), &jobs(), &applied(job(RUN, "a", Some("Complete"))));
-    assert_eq!(hook_state(&mut state, "a"), HookState::Nothing);
+    assert_eq!(hook_state(&mut state, "a"), HookState::Unreported);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn ended_runs_are_dropped_and_runs_subscribed_again_keep_results() {
     let both = [RUN.to_owned(), "test".to_owned()];
     assert_eq!(state.retain(&component_key(), &both), None, "nothing changed");
     assert_eq!(state.retain(&component_key(), &both[1..]), Some(vec![jobs()]));
-    assert_eq!(hook_state(&mut state, "a"), HookState::Nothing);
+    assert_eq!(hook_state(&mut state, "a"), HookState::Unreported);
     assert_eq!(state.retain(&component_key(), &[]), Some(vec![]));
     assert!(state.subscriptions.is_empty());
     assert_eq!(state.retain(&component_key(), &[]), None);

@@ -18,16 +18,16 @@ const CONTROLLER: &str = "job-controller";
 
 impl Pass<'_> {
     /// Returns the state of a missing hook. If no stream showed its end, the target's events may.
-    pub(super) async fn told_by_events(
+    pub(super) async fn state_from_events(
         &self,
-        told: HookState,
+        state: HookState,
         hook: &Identity,
         run: &Hooks,
     ) -> Result<HookState, Failure> {
         let uid = run.running_uid.as_deref().filter(|_| run.running == Some(hook.to_string()));
-        let (Some(uid), Some(namespace)) = (uid, hook.namespace.as_deref()) else { return Ok(told) };
-        if matches!(told, HookState::Ended(_)) {
-            return Ok(told);
+        let (Some(uid), Some(namespace)) = (uid, hook.namespace.as_deref()) else { return Ok(state) };
+        if matches!(state, HookState::Ended(_)) {
+            return Ok(state);
         }
         let events: Api<Event> = Api::namespaced(self.cluster.client.clone(), namespace);
         let params = ListParams::default().fields(&format!("involvedObject.uid={uid}")).limit(EVENTS);
@@ -35,10 +35,10 @@ impl Pass<'_> {
             Ok(listed) => {
                 let reasons = listed.items.iter().filter(|event| is_of_controller(event));
                 let end = hooks::end_by_events(reasons.filter_map(|event| event.reason.as_deref()));
-                Ok(end.map_or(told, HookState::Ended))
+                Ok(end.map_or(state, HookState::Ended))
             }
             // A ServiceAccount may lack the permission to read events.
-            Err(kube::Error::Api(status)) if status.code == 403 => Ok(told),
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(state),
             Err(error) => Err(Failure::target(&format!("list events of {hook}"), &error)),
         }
     }

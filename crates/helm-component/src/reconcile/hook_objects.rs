@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::apply::has_component;
 use super::{LAG, Pass, failure};
-use crate::hooks::{Hook, Live, end};
+use crate::hooks::{Hook, LiveHook, end};
 use crate::plan::Order;
 
 /// Requeue delay for an object that the user has to delete. No watch covers it.
@@ -89,7 +89,7 @@ impl Pass<'_> {
     pub(super) async fn delete_own(&self, hook: &Hook, mark: &str) -> Result<(), Failure> {
         let mapping = self.hook_kind(hook)?;
         let live = self.live_hook(hook, &mapping).await?;
-        let Some(live) = live.filter(|live| live.ours && !live.deleting) else { return Ok(()) };
+        let Some(live) = live.filter(|live| live.is_own && !live.deleting) else { return Ok(()) };
         let identity = hook.identity();
         if is_kept(&identity, live.mark.as_deref() == Some(mark)) {
             return Ok(());
@@ -102,7 +102,7 @@ impl Pass<'_> {
     ///
     /// # Errors
     /// If the hub does not list its components, or the list is incomplete.
-    pub(super) async fn other_owner(&self, hook: &Hook, live: &Live) -> Result<Option<String>, Failure> {
+    pub(super) async fn other_owner(&self, hook: &Hook, live: &LiveHook) -> Result<Option<String>, Failure> {
         let has_ended = hook.has_an_end() && end(&live.body, false).is_some();
         let mark = foreign_mark(&live.metadata, &self.key.owner);
         let mark = mark.filter(|mark| !(has_ended && matches!(mark, ForeignMark::Hook(_))));
@@ -115,13 +115,13 @@ impl Pass<'_> {
         &self,
         hook: &Hook,
         mapping: &Mapping,
-        live: &Live,
+        live: &LiveHook,
         mark: &str,
     ) -> Result<(), Failure> {
         let identity = hook.identity();
         let managers = [self.ownership.manager.clone(), self.ownership.creator()];
         let managers = managers.each_ref().map(String::as_str);
-        let is_ours = live.ours || live.recorded;
+        let is_ours = live.is_own || live.recorded;
         let request = DeleteRequest {
             resource: &mapping.resource,
             live: &live.metadata,
@@ -145,7 +145,7 @@ impl Pass<'_> {
         &self,
         hook: &Hook,
         mapping: &Mapping,
-        live: &Live,
+        live: &LiveHook,
     ) -> Result<(), Failure> {
         let identity = hook.identity();
         if self.shared.protection.guard(&identity) == Some(Guard::Always) {

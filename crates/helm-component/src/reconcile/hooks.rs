@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::hook_objects::{HookCreation, deletion_refused};
 use super::{Pass, failure};
-use crate::hooks::{self, DeletePolicy, Event, Hook, HookState, Live, Turn};
+use crate::hooks::{self, DeletePolicy, Event, Hook, HookAction, HookState, LiveHook};
 use crate::objects::Prepared;
 use crate::observe;
 use crate::plan::Rest;
@@ -146,17 +146,17 @@ impl Pass<'_> {
         for _ in 0..TRIES {
             let live = self.live_hook(hook, &mapping).await?;
             // Read after the object, so that the streams' earlier reports are included.
-            let told = hook_watches.hook_state(&self.key, &mark, &identity);
-            let is_lost = live.is_none() && (started || told == HookState::Running);
+            let state = hook_watches.hook_state(&self.key, &mark, &identity);
+            let is_lost = live.is_none() && (started || state == HookState::Running);
             let left = match &live {
                 Some(live) => Some(self.time_left(live)),
                 None => is_lost.then(|| hook_watches.remaining_report_time(&self.key, &mark, &identity)),
             };
             let overdue = left == Some(Duration::ZERO);
-            let is_gone = live.is_none() && (overdue || told == HookState::Gone);
-            let told = if is_gone { self.told_by_events(told, &identity, run).await? } else { told };
-            match hooks::turn(hook, live.as_ref(), &told, &mark, started, overdue) {
-                Turn::Create => match self.create_hook(hook, &mapping, &mark).await? {
+            let is_gone = live.is_none() && (overdue || state == HookState::Gone);
+            let state = if is_gone { self.state_from_events(state, &identity, run).await? } else { state };
+            match hooks::next_action(hook, live.as_ref(), &state, &mark, started, overdue) {
+                HookAction::Create => match self.create_hook(hook, &mapping, &mark).await? {
                     HookCreation::NamespaceGone => return Ok(HookProgress::Succeeded),
                     // The object may be gone before the next read, and the hook must not run twice.
                     HookCreation::ByThisRun => started = hook.has_an_end(),
@@ -165,7 +165,7 @@ impl Pass<'_> {
                         return Ok(HookProgress::Unanswered { webhook, failure });
                     }
                 },
-                Turn::Replace => {
+                HookAction::Replace => {
                     if let Some(live) = live {
                         if let Some(owner) = self.other_owner(hook, &live).await? {
                             let why = format!("it belongs to {owner}: rename the hook or that object");
@@ -174,14 +174,14 @@ impl Pass<'_> {
                         self.delete_hook(hook, &mapping, &live, &mark).await?;
                     }
                 }
-                Turn::Keep => {
+                HookAction::Keep => {
                     if let Some(live) = live.filter(|_| identity.is_namespace()) {
                         self.label_namespace(hook, &mapping, &live).await?;
                     }
                     return Ok(HookProgress::Succeeded);
                 }
-                Turn::Refuse(why) => return Err(deletion_refused(&hook.name(), &why)),
-                Turn::Wait => {
+                HookAction::Refuse(why) => return Err(deletion_refused(&hook.name(), &why)),
+                HookAction::Wait => {
                     let made = live.as_ref().is_none_or(|live| live.mark.as_deref() == Some(&*mark));
                     let uid = match live {
                         Some(live) => live.uid.clone().filter(|_| live.vanishes()),
@@ -189,8 +189,8 @@ impl Pass<'_> {
                     };
                     return Ok(HookProgress::Waiting { left: left.filter(|_| made), uid });
                 }
-                Turn::Succeeded => return Ok(HookProgress::Succeeded),
-                Turn::Failed(why) => return Ok(HookProgress::Failed(why)),
+                HookAction::Succeeded => return Ok(HookProgress::Succeeded),
+                HookAction::Failed(why) => return Ok(HookProgress::Failed(why)),
             }
         }
         Ok(HookProgress::Waiting { left: None, uid: None })
@@ -258,7 +258,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    fn time_left(&self, live: &Live) -> Duration {
+    fn time_left(&self, live: &LiveHook) -> Duration {
         let timeouts = self.context.resource.spec.timeouts.as_ref();
         let seconds = timeouts.and_then(|timeouts| timeouts.hook_seconds).map_or(LIMIT, i64::from);
         let age = live.created.map_or(0, |created| Timestamp::now().as_second() - created.as_second());
@@ -318,7 +318,11 @@ impl Pass<'_> {
         self.served.get(&hook.object.gvk()).cloned().ok_or_else(missing)
     }
 
-    pub(super) async fn live_hook(&self, hook: &Hook, mapping: &Mapping) -> Result<Option<Live>, Failure> {
+    pub(super) async fn live_hook(
+        &self,
+        hook: &Hook,
+        mapping: &Mapping,
+    ) -> Result<Option<LiveHook>, Failure> {
         let identity = hook.identity();
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let found = api.get_opt(&identity.name).await;
@@ -356,13 +360,13 @@ fn is_refused(event: Event, failure: &Failure) -> bool {
     }
 }
 
-fn live(found: DynamicObject, owner: &str, entry: Option<&Entry>) -> Live {
+fn live(found: DynamicObject, owner: &str, entry: Option<&Entry>) -> LiveHook {
     let metadata = &found.metadata;
     let label = |key: &str| metadata.labels.as_ref().and_then(|all| all.get(key));
     let annotation = |key: &str| metadata.annotations.as_ref().and_then(|all| all.get(key)).cloned();
-    Live {
+    LiveHook {
         mark: annotation(annotations::HOOK_RUN),
-        ours: label(labels::HOOK_OF).is_some_and(|of| of == owner),
+        is_own: label(labels::HOOK_OF).is_some_and(|of| of == owner),
         is_hook: annotation(hooks::HOOK).is_some(),
         deleting: metadata.deletion_timestamp.is_some(),
         created: metadata.creation_timestamp.as_ref().map(|time| time.0),

@@ -20,11 +20,11 @@ const FAILURES: [&str; 5] = [
 /// Live object at the identity of a hook.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one object")]
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Live {
+pub(crate) struct LiveHook {
     /// Mark of the run that created it, if a run did.
     pub mark: Option<String>,
     /// Whether a hook of this component created it, now or earlier.
-    pub ours: bool,
+    pub is_own: bool,
     /// Whether it carries Helm's annotation.
     pub is_hook: bool,
     /// Whether it is being deleted.
@@ -41,7 +41,7 @@ pub(crate) struct Live {
     pub body: Value,
 }
 
-impl Live {
+impl LiveHook {
     /// Reports whether Kubernetes deletes it once it has ended.
     pub(crate) fn vanishes(&self) -> bool {
         self.body.pointer("/spec/ttlSecondsAfterFinished").is_some_and(Value::is_number)
@@ -49,25 +49,25 @@ impl Live {
 }
 
 /// Result of a Job or Pod: the reason of the API if it failed.
-pub(crate) type End = Result<(), String>;
+pub(crate) type HookResult = Result<(), String>;
 
 /// State of a run's hook object as a stream showed it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum HookState {
     /// Not reported yet.
     #[default]
-    Nothing,
+    Unreported,
     /// The hook exists and has not ended.
     Running,
     /// The hook ended with this result, and may be deleted already.
-    Ended(End),
+    Ended(HookResult),
     /// The hook is gone, and had not ended when it was last shown.
     Gone,
 }
 
 /// Next step for a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum HookAction {
     /// Create its object.
     Create,
     /// Delete the object that an earlier run left.
@@ -87,18 +87,18 @@ pub(crate) enum Turn {
 /// Decides on the next step for a hook whose run has this mark. `started`: whether it was seen running or was just
 /// created. `overdue`: whether its deadline has passed or, if the object is missing, whether a stream had enough time
 /// to report its end.
-pub(crate) fn turn(
+pub(crate) fn next_action(
     hook: &Hook,
-    live: Option<&Live>,
-    told: &HookState,
+    live: Option<&LiveHook>,
+    state: &HookState,
     mark: &str,
     started: bool,
     overdue: bool,
-) -> Turn {
-    if let HookState::Ended(ended) = told {
+) -> HookAction {
+    if let HookState::Ended(ended) = state {
         return over(ended.clone());
     }
-    let Some(live) = live else { return missing(told, started, overdue) };
+    let Some(live) = live else { return missing(state, started, overdue) };
     let of_this_run = live.mark.as_deref() == Some(mark);
     if of_this_run && !live.deleting {
         return verdict(hook, &live.body, overdue);
@@ -108,56 +108,56 @@ pub(crate) fn turn(
         return over(ended);
     }
     if live.deleting {
-        return Turn::Wait;
+        return HookAction::Wait;
     }
     let identity = hook.identity();
     if identity.is_crd() || identity.is_namespace() {
-        return Turn::Keep;
+        return HookAction::Keep;
     }
     if needs_delete_proof(&identity.group, &identity.kind) {
         let why = "it exists and holds data, and another run created it; delete or rename it if the data is not needed";
-        return Turn::Refuse(why.to_owned());
+        return HookAction::Refuse(why.to_owned());
     }
     // Helm fails if an earlier attempt left an object without the policy that deletes it; that would need a user's
     // intervention.
-    if live.ours || live.recorded || (live.is_hook && hook.goes(DeletePolicy::BeforeCreation)) {
-        return Turn::Replace;
+    if live.is_own || live.recorded || (live.is_hook && hook.goes(DeletePolicy::BeforeCreation)) {
+        return HookAction::Replace;
     }
-    Turn::Failed("an object of this name exists and no hook made it; delete or rename it".to_owned())
+    HookAction::Failed("an object of this name exists and no hook made it; delete or rename it".to_owned())
 }
 
 /// Decides on the next step if the object of a hook is missing. A hook that has begun is never created twice, and
 /// counts as failed unless its success was reported.
-fn missing(told: &HookState, started: bool, overdue: bool) -> Turn {
-    match told {
-        HookState::Nothing if !started => Turn::Create,
+fn missing(state: &HookState, started: bool, overdue: bool) -> HookAction {
+    match state {
+        HookState::Unreported if !started => HookAction::Create,
         // The stream reports slightly later than the read.
-        HookState::Nothing | HookState::Running if !overdue => Turn::Wait,
-        _ => Turn::Failed("it is gone, and nobody saw how it ended".to_owned()),
+        HookState::Unreported | HookState::Running if !overdue => HookAction::Wait,
+        _ => HookAction::Failed("it is gone, and nobody saw how it ended".to_owned()),
     }
 }
 
-fn over(end: End) -> Turn {
+fn over(end: HookResult) -> HookAction {
     match end {
-        Ok(()) => Turn::Succeeded,
-        Err(why) => Turn::Failed(why),
+        Ok(()) => HookAction::Succeeded,
+        Err(why) => HookAction::Failed(why),
     }
 }
 
-fn verdict(hook: &Hook, body: &Value, overdue: bool) -> Turn {
+fn verdict(hook: &Hook, body: &Value, overdue: bool) -> HookAction {
     if !hook.has_an_end() {
-        return Turn::Succeeded;
+        return HookAction::Succeeded;
     }
     match end(body, false) {
         Some(ended) => over(ended),
-        None if overdue => Turn::Failed("it did not end in time".to_owned()),
-        None => Turn::Wait,
+        None if overdue => HookAction::Failed("it did not end in time".to_owned()),
+        None => HookAction::Wait,
     }
 }
 
 /// Returns how a Job or Pod ended; `None` while it runs. A Pod that is being stopped may end as if it had succeeded,
 /// so its end counts only before its deletion.
-pub(crate) fn end(body: &Value, deleting: bool) -> Option<End> {
+pub(crate) fn end(body: &Value, deleting: bool) -> Option<HookResult> {
     let conditions = body.pointer("/status/conditions").and_then(Value::as_array);
     let holds = |type_: &str| {
         let mut all = conditions.into_iter().flatten();
@@ -179,7 +179,7 @@ pub(crate) fn end(body: &Value, deleting: bool) -> Option<End> {
 }
 
 /// Returns how a Job ended, by the reasons of its controller's events, which remain for a while after its deletion.
-pub(crate) fn end_by_events<'a>(reasons: impl IntoIterator<Item = &'a str>) -> Option<End> {
+pub(crate) fn end_by_events<'a>(reasons: impl IntoIterator<Item = &'a str>) -> Option<HookResult> {
     reasons.into_iter().find_map(|reason| match reason {
         "Completed" => Some(Ok(())),
         _ => FAILURES.contains(&reason).then(|| Err(format!("it failed: {reason}"))),
@@ -196,10 +196,10 @@ mod tests {
 
     const MARK: &str = "run";
 
-    fn live(mark: Option<&str>, body: Value) -> Live {
-        Live {
+    fn live(mark: Option<&str>, body: Value) -> LiveHook {
+        LiveHook {
             mark: mark.map(str::to_owned),
-            ours: mark.is_some(),
+            is_own: mark.is_some(),
             is_hook: true,
             deleting: false,
             created: None,
@@ -217,112 +217,130 @@ mod tests {
         ]}})
     }
 
-    fn taken(live: Option<&Live>) -> Turn {
-        turn(&hook("j", &json!({HOOK: "pre-install"})), live, &HookState::Nothing, MARK, false, false)
+    fn action_for(live: Option<&LiveHook>) -> HookAction {
+        next_action(
+            &hook("j", &json!({HOOK: "pre-install"})),
+            live,
+            &HookState::Unreported,
+            MARK,
+            false,
+            false,
+        )
     }
 
     #[test]
     fn a_hook_of_this_run_counts_by_its_end_and_is_never_created_twice() {
-        let of_this = |body: Value| taken(Some(&live(Some(MARK), body)));
-        assert_eq!(taken(None), Turn::Create);
-        assert_eq!(of_this(json!({})), Turn::Wait);
-        assert_eq!(of_this(job("Suspended")), Turn::Wait);
-        assert_eq!(of_this(job("Complete")), Turn::Succeeded);
-        assert_eq!(of_this(job("Failed")), Turn::Failed("it failed: BackoffLimitExceeded".to_owned()));
-        assert_eq!(of_this(json!({"status": {"phase": "Succeeded"}})), Turn::Succeeded);
-        assert!(matches!(of_this(json!({"status": {"phase": "Failed"}})), Turn::Failed(_)));
+        let of_this = |body: Value| action_for(Some(&live(Some(MARK), body)));
+        assert_eq!(action_for(None), HookAction::Create);
+        assert_eq!(of_this(json!({})), HookAction::Wait);
+        assert_eq!(of_this(job("Suspended")), HookAction::Wait);
+        assert_eq!(of_this(job("Complete")), HookAction::Succeeded);
+        assert_eq!(of_this(job("Failed")), HookAction::Failed("it failed: BackoffLimitExceeded".to_owned()));
+        assert_eq!(of_this(json!({"status": {"phase": "Succeeded"}})), HookAction::Succeeded);
+        assert!(matches!(of_this(json!({"status": {"phase": "Failed"}})), HookAction::Failed(_)));
     }
 
     #[test]
-    fn one_that_takes_too_long_fails_unless_it_ended() {
+    fn a_late_hook_fails_unless_it_ended() {
         let late = |body: Value| {
             let live = live(Some(MARK), body);
-            turn(&hook("j", &json!({HOOK: "test"})), Some(&live), &HookState::Running, MARK, true, true)
+            next_action(
+                &hook("j", &json!({HOOK: "test"})),
+                Some(&live),
+                &HookState::Running,
+                MARK,
+                true,
+                true,
+            )
         };
-        assert!(matches!(late(json!({})), Turn::Failed(_)));
-        assert_eq!(late(job("Complete")), Turn::Succeeded);
+        assert!(matches!(late(json!({})), HookAction::Failed(_)));
+        assert_eq!(late(job("Complete")), HookAction::Succeeded);
     }
 
     #[test]
-    fn what_an_earlier_run_left_is_replaced_and_what_is_somebody_elses_stays() {
-        assert_eq!(taken(Some(&live(Some("earlier"), json!({})))), Turn::Replace);
+    fn objects_of_an_earlier_run_are_replaced_and_foreign_ones_stay() {
+        assert_eq!(action_for(Some(&live(Some("earlier"), json!({})))), HookAction::Replace);
         let of_helm = live(None, json!({}));
-        assert_eq!(taken(Some(&of_helm)), Turn::Replace);
+        assert_eq!(action_for(Some(&of_helm)), HookAction::Replace);
         let keeps = hook("j", &json!({HOOK: "pre-install", DELETE_POLICY: "hook-succeeded"}));
-        let kept = |live: &Live| turn(&keeps, Some(live), &HookState::Nothing, MARK, false, false);
-        assert!(matches!(kept(&of_helm), Turn::Failed(_)));
+        let kept =
+            |live: &LiveHook| next_action(&keeps, Some(live), &HookState::Unreported, MARK, false, false);
+        assert!(matches!(kept(&of_helm), HookAction::Failed(_)));
         let left = live(Some("earlier"), json!({}));
-        assert_eq!(kept(&left), Turn::Replace);
-        let foreign = Live { is_hook: false, ..of_helm };
-        assert!(matches!(taken(Some(&foreign)), Turn::Failed(_)));
-        let recorded = Live { recorded: true, ..foreign.clone() };
+        assert_eq!(kept(&left), HookAction::Replace);
+        let foreign = LiveHook { is_hook: false, ..of_helm };
+        assert!(matches!(action_for(Some(&foreign)), HookAction::Failed(_)));
+        let recorded = LiveHook { recorded: true, ..foreign.clone() };
         assert_eq!(
-            taken(Some(&recorded)),
-            Turn::Replace,
+            action_for(Some(&recorded)),
+            HookAction::Replace,
             "an ordinary object of this component became a hook"
         );
-        assert_eq!(kept(&recorded), Turn::Replace);
-        let going = Live { deleting: true, ..foreign };
-        assert_eq!(taken(Some(&going)), Turn::Wait);
+        assert_eq!(kept(&recorded), HookAction::Replace);
+        let going = LiveHook { deleting: true, ..foreign };
+        assert_eq!(action_for(Some(&going)), HookAction::Wait);
     }
 
     #[test]
     fn an_object_that_holds_data_is_never_replaced() {
-        let of = |kind: &str, live: &Live| {
+        let of = |kind: &str, live: &LiveHook| {
             let mut body = object(kind, "o", &json!({HOOK: "pre-upgrade"})).into_value();
             if kind == "CustomResourceDefinition" {
                 body["apiVersion"] = json!("apiextensions.k8s.io/v1");
             }
             let hook = Hook::of(kyma_object_set::Object::from_value(body).unwrap()).unwrap();
-            turn(&hook, Some(live), &HookState::Nothing, MARK, false, false)
+            next_action(&hook, Some(live), &HookState::Unreported, MARK, false, false)
         };
         let earlier = live(Some("earlier"), json!({}));
         let of_helm = live(None, json!({}));
-        let recorded = Live { recorded: true, is_hook: false, ..of_helm.clone() };
+        let recorded = LiveHook { recorded: true, is_hook: false, ..of_helm.clone() };
         for live in [&earlier, &of_helm, &recorded] {
             for kind in ["Namespace", "CustomResourceDefinition"] {
-                assert_eq!(of(kind, live), Turn::Keep, "{kind}");
+                assert_eq!(of(kind, live), HookAction::Keep, "{kind}");
             }
             for kind in ["PersistentVolumeClaim", "PersistentVolume"] {
-                assert!(matches!(of(kind, live), Turn::Refuse(_)), "{kind}");
+                assert!(matches!(of(kind, live), HookAction::Refuse(_)), "{kind}");
             }
         }
         let of_this_run = live(Some(MARK), json!({}));
-        assert_eq!(of("PersistentVolumeClaim", &of_this_run), Turn::Succeeded);
+        assert_eq!(of("PersistentVolumeClaim", &of_this_run), HookAction::Succeeded);
     }
 
     #[test]
     fn other_kinds_are_done_when_they_exist() {
         let map = Hook::of(object("ConfigMap", "c", &json!({HOOK: "pre-install"}))).unwrap();
         let there = live(Some(MARK), json!({}));
-        assert_eq!(turn(&map, Some(&there), &HookState::Nothing, MARK, false, false), Turn::Succeeded);
+        assert_eq!(
+            next_action(&map, Some(&there), &HookState::Unreported, MARK, false, false),
+            HookAction::Succeeded
+        );
     }
 
     /// Returns the next step for a hook whose object is missing.
-    fn gone(told: &HookState, started: bool, overdue: bool) -> Turn {
-        turn(&hook("j", &json!({HOOK: "test"})), None, told, MARK, started, overdue)
+    fn gone(state: &HookState, started: bool, overdue: bool) -> HookAction {
+        next_action(&hook("j", &json!({HOOK: "test"})), None, state, MARK, started, overdue)
     }
 
     #[test]
     fn an_end_that_was_seen_counts_though_the_object_is_gone() {
         for (started, overdue) in [(false, false), (true, false), (true, true)] {
-            assert_eq!(gone(&HookState::Ended(Ok(())), started, overdue), Turn::Succeeded);
+            assert_eq!(gone(&HookState::Ended(Ok(())), started, overdue), HookAction::Succeeded);
             let failed = gone(&HookState::Ended(Err("it failed: why".to_owned())), started, overdue);
-            assert_eq!(failed, Turn::Failed("it failed: why".to_owned()));
+            assert_eq!(failed, HookAction::Failed("it failed: why".to_owned()));
         }
-        let going = Live { deleting: true, ..live(Some(MARK), job("Complete")) };
-        assert_eq!(taken(Some(&going)), Turn::Succeeded);
-        let earlier = Live { mark: Some("earlier".to_owned()), ..going };
-        assert_eq!(taken(Some(&earlier)), Turn::Wait, "another run's");
+        let going = LiveHook { deleting: true, ..live(Some(MARK), job("Complete")) };
+        assert_eq!(action_for(Some(&going)), HookAction::Succeeded);
+        let earlier = LiveHook { mark: Some("earlier".to_owned()), ..going };
+        assert_eq!(action_for(Some(&earlier)), HookAction::Wait, "another run's");
     }
 
     #[test]
-    fn what_nobody_saw_end_failed_once_no_stream_can_tell_and_never_runs_twice() {
-        assert_eq!(gone(&HookState::Nothing, false, false), Turn::Create);
-        assert_eq!(gone(&HookState::Nothing, true, false), Turn::Wait);
-        assert_eq!(gone(&HookState::Running, false, false), Turn::Wait);
-        let lost = Turn::Failed("it is gone, and nobody saw how it ended".to_owned());
-        assert_eq!(gone(&HookState::Nothing, true, true), lost);
+    fn a_lost_hook_failed_once_no_stream_can_report_its_end_and_never_runs_twice() {
+        assert_eq!(gone(&HookState::Unreported, false, false), HookAction::Create);
+        assert_eq!(gone(&HookState::Unreported, true, false), HookAction::Wait);
+        assert_eq!(gone(&HookState::Running, false, false), HookAction::Wait);
+        let lost = HookAction::Failed("it is gone, and nobody saw how it ended".to_owned());
+        assert_eq!(gone(&HookState::Unreported, true, true), lost);
         assert_eq!(gone(&HookState::Running, true, true), lost);
         for started in [false, true] {
             assert_eq!(gone(&HookState::Gone, started, false), lost);
@@ -330,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_told_to_stop_did_not_succeed() {
+    fn a_pod_that_is_being_stopped_did_not_succeed() {
         let pod = |phase: &str| json!({"status": {"phase": phase}});
         assert_eq!(end(&pod("Succeeded"), false), Some(Ok(())));
         assert_eq!((end(&pod("Succeeded"), true), end(&pod("Failed"), true)), (None, None));
@@ -338,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn events_tell_how_a_job_ended_that_is_gone() {
+    fn events_report_how_a_deleted_job_ended() {
         let failed = |reason: &str| Some(Err(format!("it failed: {reason}")));
         assert_eq!(end_by_events(["SuccessfulCreate", "Completed"]), Some(Ok(())));
         for reason in FAILURES {
