@@ -22,7 +22,7 @@ use crate::release;
 use crate::target_cache::Snapshot;
 use crate::values::from::FromLayer;
 
-pub(crate) mod former;
+pub(crate) mod adoption;
 pub(crate) mod health;
 mod history;
 pub(crate) mod hooks;
@@ -31,7 +31,7 @@ pub(crate) mod predecessor;
 pub(crate) mod rollback;
 mod version;
 
-use health::Yardstick;
+use health::HealthContext;
 use pieces::{ObservedTarget, pieces};
 
 /// Returns all inputs that determine the objects, except the content and the target's kinds.
@@ -67,7 +67,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let watched = pass.done.watching && snapshot.complete;
     // Without drift correction, changes of other managers stay.
     let requested = pass.context.is_requested() && drift_mode(pass) == DriftMode::Correct;
-    let sent_anew = requested || former::is_to_be_put_right(pass) || version::is_set_back(pass, &snapshot);
+    let sent_anew = requested || adoption::needs_correction(pass) || version::is_set_back(pass, &snapshot);
     let set_back = watched && !pass.done.applied && sent_anew;
     let content = content(pass, set_back);
     let default = made_identity(pass);
@@ -89,7 +89,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         stray_manager: stray_manager(spec, &pieces).filter(|_| known),
         manager: made_manager(pass, &snapshot),
         left: recorded.left.clone(),
-        fails_in: health::fails_in(Yardstick::of(pass), &snapshot, &pieces, made),
+        fails_in: health::fails_in(HealthContext::of(pass), &snapshot, &pieces, made),
         unjudged: health::is_unjudged(pass, &snapshot, &pieces),
         unexplained: health::is_unexplained(pass, &pieces),
         pieces,
@@ -102,8 +102,8 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         versioned: pass.inputs.as_ref().is_ok_and(Inputs::are_versioned),
         newer: version::newer(pass, &snapshot),
         predecessor,
-        release_unseen: former::is_unseen(pass, content),
-        as_found: former::as_found(pass),
+        helm_release_unread: adoption::needs_search(pass, content),
+        as_found: adoption::as_found(pass),
         unrecorded: recorded.release_record.as_ref().and_then(|record| record.message.clone()),
         set_back,
         changes: changes(pass),
@@ -210,7 +210,8 @@ fn made_manager(pass: &Pass<'_>, snapshot: &Snapshot) -> Option<(String, Option<
     let manager = pass.context.resource.spec.manager.as_ref()?;
     pass.session.recorded.resource.as_ref()?.uid.as_ref()?;
     let made = made_identity(pass).filter(|made| is_manager(manager, made))?;
-    let health = snapshot.objects.get(&made).and_then(|seen| Yardstick::of(pass).standing(seen).status);
+    let health =
+        snapshot.objects.get(&made).and_then(|seen| HealthContext::of(pass).observed_health(seen).status);
     Some((made.to_string(), health))
 }
 
@@ -277,9 +278,10 @@ fn is_unconfirmed(pass: &Pass<'_>, snapshot: &Snapshot, default: Option<&Identit
 /// Returns the mode in the spec. Without one, objects that were taken over stay as they were found until the user
 /// requests other content.
 fn drift_mode(pass: &Pass<'_>) -> DriftMode {
-    let absent =
-        || if former::is_as_found(pass) { kyma_api::DriftMode::Warn } else { kyma_api::DriftMode::default() };
-    match former::asked_mode(&pass.context.resource.spec).unwrap_or_else(absent) {
+    let absent = || {
+        if adoption::is_as_found(pass) { kyma_api::DriftMode::Warn } else { kyma_api::DriftMode::default() }
+    };
+    match adoption::requested_mode(&pass.context.resource.spec).unwrap_or_else(absent) {
         kyma_api::DriftMode::Correct => DriftMode::Correct,
         kyma_api::DriftMode::Warn => DriftMode::Warn,
         kyma_api::DriftMode::Off => DriftMode::Off,

@@ -130,7 +130,7 @@ pub(crate) struct Done {
     /// Whether the release was to be recorded in this pass.
     pub(crate) history_tried: bool,
     /// Whether Helm's record of a release was searched.
-    pub(crate) release_seen: bool,
+    pub(crate) helm_release_read: bool,
     pub(crate) faults: BTreeMap<Identity, Failure>,
     pub(crate) waiting: BTreeMap<Identity, String>,
     pub(crate) kept: BTreeSet<Identity>,

@@ -11,7 +11,7 @@ use kyma_object_set::Identity;
 use kyma_sdk::{Failure, longest_delay};
 
 use crate::hooks::Event;
-use crate::storage::Standing;
+use crate::storage::ReleaseStatus;
 
 mod observed;
 mod rollback;
@@ -33,7 +33,7 @@ pub enum Step {
     /// Read a previous installation of the module by a user.
     LookForPredecessor,
     /// Read Helm's record of a release of the same name.
-    LookForRelease,
+    FindHelmRelease,
     /// Create the release's namespace.
     Namespace,
     /// Apply CRDs alone: hooks before the apply may need their kinds.
@@ -51,7 +51,7 @@ pub enum Step {
     /// Delete objects that are no longer desired.
     Prune(Vec<Identity>),
     /// Record the content as a revision of the release, as Helm does.
-    Record(Standing),
+    Record(ReleaseStatus),
     /// Create the default custom resource.
     DefaultResource,
     /// Read whether the default custom resource still exists.
@@ -155,7 +155,7 @@ fn install(seen: &Observed) -> Step {
 
 /// Records a refused release as failed.
 fn refused(seen: &Observed, fault: Failure) -> Step {
-    if seen.history.failed { Step::Record(Standing::Failed) } else { Step::Rest(Rest::Failed(fault)) }
+    if seen.history.failed { Step::Record(ReleaseStatus::Failed) } else { Step::Rest(Rest::Failed(fault)) }
 }
 
 /// Records the release once all its objects exist. As in Helm without `--wait`, they need not be healthy.
@@ -165,7 +165,7 @@ fn record(seen: &Observed) -> Option<Step> {
     }
     match (&seen.history.failure, seen.content) {
         (Some(failure), _) => Some(Step::Rest(Rest::Failed(failure.clone()))),
-        (None, Content::Loaded) => Some(Step::Record(Standing::Deployed)),
+        (None, Content::Loaded) => Some(Step::Record(ReleaseStatus::Deployed)),
         (None, Content::Recorded | Content::Stale) => Some(Step::Load),
     }
 }
@@ -194,7 +194,7 @@ fn bring(seen: &Observed) -> Step {
         Predecessor::Unseen => Step::LookForPredecessor,
         Predecessor::Newer(version) => Step::Rest(Rest::NewerPredecessor(version.clone())),
         Predecessor::UnknownVersion(object) => Step::Rest(Rest::UnknownPredecessor(object.clone())),
-        Predecessor::None if seen.release_unseen => Step::LookForRelease,
+        Predecessor::None if seen.helm_release_unread => Step::FindHelmRelease,
         Predecessor::None if seen.namespace_ready => hooks_before(seen).unwrap_or(Step::Apply),
         Predecessor::None => Step::Namespace,
     }

@@ -1,13 +1,13 @@
 //! Reconciles one component: asks [`plan::next`] for a step, executes it, and repeats that until nothing is left to
 //! do.
 
+mod adoption;
 mod allocations;
 mod applied;
 mod apply;
 mod chart_tests;
 mod default_resource;
 mod dry_run;
-mod former;
 mod health;
 mod history;
 mod hook_events;
@@ -147,7 +147,7 @@ impl<'a> Pass<'a> {
                 Step::Watch => self.watch(),
                 Step::Rediscover => self.rediscover().await,
                 Step::LookForPredecessor => self.look_for_predecessor().await,
-                Step::LookForRelease => self.look_for_release().await,
+                Step::FindHelmRelease => self.find_helm_release().await,
                 Step::Namespace => self.namespace().await,
                 Step::ApplyCrds => self.apply_crds(&seen).await,
                 Step::Hooks(event) => self.run_hooks(event).await,
@@ -159,7 +159,7 @@ impl<'a> Pass<'a> {
                     return Ok((rest, seen));
                 }
                 Step::Prune(surplus) => self.prune(surplus, &seen).await,
-                Step::Record(standing) => self.record_release(standing).await,
+                Step::Record(status) => self.record_release(status).await,
                 Step::DefaultResource => self.default_resource().await,
                 Step::ConfirmDefaultResource => self.confirm_default_resource().await,
                 Step::StoreRollbackTarget => self.store_rollback_target().await,

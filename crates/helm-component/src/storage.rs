@@ -12,8 +12,8 @@ pub mod fuzzing;
 use std::collections::BTreeMap;
 
 pub(crate) use decode::decode;
-pub use decode::{Former, StorageError};
-pub use encode::Standing;
+pub use decode::{HelmRelease, StorageError};
+pub use encode::ReleaseStatus;
 pub(crate) use encode::{Revision, encode, first_deployed, superseded};
 
 /// Type of such Secrets.

@@ -17,7 +17,7 @@ const LOOKS: [i64; 5] = [10, 40, 160, 640, 2560];
 
 /// Context of a decision on health, besides the object.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Yardstick<'a> {
+pub(crate) struct HealthContext<'a> {
     /// Current time.
     pub now: Timestamp,
     /// Time for which a failure must last before it counts.
@@ -28,14 +28,14 @@ pub(crate) struct Yardstick<'a> {
 
 /// Health of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct ObservedHealth {
     /// `None` while it is unknown.
     pub status: Option<HealthStatus>,
     /// Time until the failure has lasted long enough.
     pub fails_in: Option<Duration>,
 }
 
-impl<'a> Yardstick<'a> {
+impl<'a> HealthContext<'a> {
     /// Returns the context of a component. An unhealthy component stays unhealthy until no object fails.
     pub(crate) fn of(pass: &'a Pass<'_>) -> Self {
         let lasting = if pass.session.unhealthy { Duration::ZERO } else { pass.shared.unhealthy_after };
@@ -43,22 +43,24 @@ impl<'a> Yardstick<'a> {
     }
 
     /// Returns the health of an object in this context.
-    pub(crate) fn standing(self, seen: &WatchedObject) -> Standing {
-        let Some(health) = &seen.health else { return Standing::default() };
+    pub(crate) fn observed_health(self, seen: &WatchedObject) -> ObservedHealth {
+        let Some(health) = &seen.health else { return ObservedHealth::default() };
         if self.waits_for_a_pod(health) {
-            return Standing { status: Some(HealthStatus::Current), fails_in: None };
+            return ObservedHealth { status: Some(HealthStatus::Current), fails_in: None };
         }
         let failed = health.status == HealthStatus::Failed;
         let since = health.failed_from.or(seen.failed_since.filter(|_| failed));
-        let Some(since) = since else { return Standing { status: Some(health.status), fails_in: None } };
+        let Some(since) = since else {
+            return ObservedHealth { status: Some(health.status), fails_in: None };
+        };
         let lasting = SignedDuration::try_from(self.lasting).unwrap_or(SignedDuration::MAX);
         let left =
             since.checked_add(lasting).map_or(SignedDuration::MAX, |from| from.duration_since(self.now));
         match Duration::try_from(left) {
             Ok(left) if !left.is_zero() => {
-                Standing { status: Some(HealthStatus::InProgress), fails_in: Some(left) }
+                ObservedHealth { status: Some(HealthStatus::InProgress), fails_in: Some(left) }
             }
-            _ => Standing { status: Some(HealthStatus::Failed), fails_in: None },
+            _ => ObservedHealth { status: Some(HealthStatus::Failed), fails_in: None },
         }
     }
 
@@ -70,14 +72,14 @@ impl<'a> Yardstick<'a> {
 
 /// Returns the time until the first of the objects that count has been failed for long enough.
 pub(super) fn fails_in(
-    yardstick: Yardstick<'_>,
+    context: HealthContext<'_>,
     snapshot: &Snapshot,
     pieces: &[Piece],
     made: Option<&Identity>,
 ) -> Option<Duration> {
     let counting = pieces.iter().filter(|piece| piece.counts).map(|piece| &piece.identity).chain(made);
     let seen = counting.filter_map(|identity| snapshot.objects.get(identity));
-    seen.filter_map(|seen| yardstick.standing(seen).fails_in).min()
+    seen.filter_map(|seen| context.observed_health(seen).fails_in).min()
 }
 
 /// Returns the `StorageClass`es of claims that no Pod uses yet.
@@ -160,10 +162,11 @@ mod tests {
         }
     }
 
-    fn standing(seen: &WatchedObject, now: i64, lasting: u64) -> (Option<HealthStatus>, Option<u64>) {
+    fn observed_health(seen: &WatchedObject, now: i64, lasting: u64) -> (Option<HealthStatus>, Option<u64>) {
         let classes = [("late".to_owned(), true), ("early".to_owned(), false)].into();
-        let yardstick = Yardstick { now: at(now), lasting: Duration::from_secs(lasting), classes: &classes };
-        let Standing { status, fails_in } = yardstick.standing(seen);
+        let context =
+            HealthContext { now: at(now), lasting: Duration::from_secs(lasting), classes: &classes };
+        let ObservedHealth { status, fails_in } = context.observed_health(seen);
         (status, fails_in.map(|left| left.as_secs()))
     }
 
@@ -173,19 +176,19 @@ mod tests {
     #[test]
     fn a_failure_is_one_when_it_has_lasted_and_not_before() {
         let failed = seen(Health::new(HealthStatus::Failed, "x"), Some(0));
-        assert_eq!(standing(&failed, 0, 30), (WAITS, Some(30)));
-        assert_eq!(standing(&failed, 29, 30), (WAITS, Some(1)));
-        assert_eq!(standing(&failed, 30, 30), (FAILED, None));
-        assert_eq!(standing(&failed, 0, 0), (FAILED, None), "one that was told already");
-        assert_eq!(standing(&failed, -5, 30), (WAITS, Some(35)), "a clock that went back");
+        assert_eq!(observed_health(&failed, 0, 30), (WAITS, Some(30)));
+        assert_eq!(observed_health(&failed, 29, 30), (WAITS, Some(1)));
+        assert_eq!(observed_health(&failed, 30, 30), (FAILED, None));
+        assert_eq!(observed_health(&failed, 0, 0), (FAILED, None), "one that was told already");
+        assert_eq!(observed_health(&failed, -5, 30), (WAITS, Some(35)), "a clock that went back");
     }
 
     #[test]
     fn what_fails_at_a_known_moment_lasts_from_then() {
         let health = Health { failed_from: Some(at(15)), ..Health::new(HealthStatus::InProgress, "x") };
         let pending = seen(health, None);
-        assert_eq!(standing(&pending, 0, 30), (WAITS, Some(45)));
-        assert_eq!(standing(&pending, 45, 30), (FAILED, None), "though nothing was seen of it since");
+        assert_eq!(observed_health(&pending, 0, 30), (WAITS, Some(45)));
+        assert_eq!(observed_health(&pending, 45, 30), (FAILED, None), "though nothing was seen of it since");
     }
 
     #[test]
@@ -196,10 +199,10 @@ mod tests {
             HealthStatus::Terminating,
             HealthStatus::Unknown,
         ] {
-            assert_eq!(standing(&seen(Health::new(status, ""), None), 0, 30), (Some(status), None));
+            assert_eq!(observed_health(&seen(Health::new(status, ""), None), 0, 30), (Some(status), None));
         }
         let unknown = WatchedObject { health: None, ..seen(Health::new(HealthStatus::Current, ""), None) };
-        assert_eq!(standing(&unknown, 0, 30), (None, None));
+        assert_eq!(observed_health(&unknown, 0, 30), (None, None));
     }
 
     #[test]
@@ -225,7 +228,7 @@ mod tests {
     fn a_claim_waits_for_a_pod_where_its_class_does() {
         let claim = |class: &str| {
             let health = Health::new(HealthStatus::InProgress, "it is not bound");
-            standing(&seen(Health { storage_class: Some(class.to_owned()), ..health }, None), 0, 30).0
+            observed_health(&seen(Health { storage_class: Some(class.to_owned()), ..health }, None), 0, 30).0
         };
         assert_eq!(claim("late"), Some(HealthStatus::Current));
         assert_eq!((claim("early"), claim("unknown")), (WAITS, WAITS));

@@ -5,7 +5,7 @@ use kyma_health::HealthStatus;
 use kyma_object_set::drift;
 use kyma_object_set::{Identity, Kinds};
 
-use super::health::Yardstick;
+use super::health::HealthContext;
 use super::{health, is_manager, rollback};
 use crate::expressions;
 use crate::pass::Pass;
@@ -27,14 +27,14 @@ pub(super) fn pieces(pass: &Pass<'_>, look: &ObservedTarget<'_>, content: Conten
     let recorded = &pass.session.recorded;
     let now = jiff::Timestamp::now().as_second();
     let spec = &pass.context.resource.spec;
-    let yardstick = Yardstick::of(pass);
+    let context = HealthContext::of(pass);
     let is_rolled_back = rollback::active_target(pass).is_some();
     let build = |identity: Identity, version: &str, served: bool, changed: bool| {
         let seen = snapshot.objects.get(&identity);
         let entry = recorded.inventory.get(&identity);
         let drift = entry.filter(|_| watched && is_watched(&identity, &pass.kinds));
         let is_done = seen.is_none() && entry.is_some_and(|entry| entry.finished);
-        let health = seen.and_then(|seen| yardstick.standing(seen).status);
+        let health = seen.and_then(|seen| context.observed_health(seen).status);
         let health = health.or(is_done.then_some(HealthStatus::Current));
         let drift =
             drift.map(|entry| drift::compare(entry, seen.map(|seen| &seen.observed), &pass.key.owner));

@@ -204,7 +204,7 @@ pub struct Observed {
     /// Previous installation by a user.
     pub predecessor: Predecessor,
     /// Whether a Helm release of the same name still has to be searched.
-    pub release_unseen: bool,
+    pub helm_release_unread: bool,
     /// Objects that were taken over from another system and differ from the content, while the requested inputs are
     /// unchanged since; `None` if nothing was taken over.
     pub as_found: Option<Vec<String>>,

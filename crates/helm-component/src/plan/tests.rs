@@ -72,7 +72,7 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         versioned: false,
         newer: None,
         predecessor: Predecessor::None,
-        release_unseen: false,
+        helm_release_unread: false,
         as_found: None,
         unrecorded: None,
         set_back: false,

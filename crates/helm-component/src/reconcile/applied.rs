@@ -15,7 +15,7 @@ use super::terminating_namespaces::fault_of;
 use super::{LAG, Pass, failure};
 use crate::blocking::run_blocking;
 use crate::content::{Inputs, Loaded};
-use crate::observe::former;
+use crate::observe::adoption;
 use crate::ownership_requests::TargetScope;
 use crate::plan::{self, Content, Order};
 use crate::record::Form;
@@ -172,7 +172,7 @@ impl Pass<'_> {
     pub(super) fn proven(&self, set_back: bool) -> Inventory {
         let held = &self.session.recorded.inventory;
         // Objects that were taken over unchanged are marked by the lack of a proof.
-        let is_cut_off = self.session.is_cut_off && !former::is_as_found(self);
+        let is_cut_off = self.session.is_cut_off && !adoption::is_as_found(self);
         if set_back || is_cut_off { held.unproven() } else { held.clone() }
     }
 
@@ -186,7 +186,7 @@ impl Pass<'_> {
         }
         let as_found = |inputs: &Inputs| self.session.recorded.is_as_adopted(&inputs.requested_digest);
         let is_as_found = self.inputs.as_ref().is_ok_and(as_found);
-        if !is_as_found || former::foreign(self) == ForeignObjectPolicy::Apply {
+        if !is_as_found || adoption::foreign(self) == ForeignObjectPolicy::Apply {
             self.session.recorded.adopted = None;
         }
         self.session.keep_kinds(loaded.kinds.as_deref(), &self.kinds);

@@ -17,7 +17,7 @@ use kyma_sdk::Failure;
 
 use super::terminating_namespaces::fault_of;
 use super::{Pass, failure};
-use crate::observe::former;
+use crate::observe::adoption;
 use crate::plan;
 
 /// Maximum number of parallel requests to one target.
@@ -198,7 +198,7 @@ impl Pass<'_> {
             parallel: PARALLEL,
             protection: &self.shared.protection,
             take_over: &[klm::APPLIER],
-            foreign: former::foreign(self),
+            foreign: adoption::foreign(self),
             ignored_fields: &ignored_fields,
             made_once: &made_once.unwrap_or_default(),
             recreate: self.context.resource.spec.recreate.as_deref().unwrap_or_default(),

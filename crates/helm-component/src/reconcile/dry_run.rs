@@ -39,7 +39,7 @@ impl Pass<'_> {
                 Step::Watch => self.watch(),
                 Step::Rediscover => self.rediscover().await,
                 Step::LookForPredecessor => self.look_for_predecessor().await,
-                Step::LookForRelease => self.look_for_release().await,
+                Step::FindHelmRelease => self.find_helm_release().await,
                 Step::Record(_) => self.count_as_recorded(),
                 Step::Namespace => prospect.namespace = self.missing_namespace(&dry_run).await?,
                 // CRDs are applied with everything else.

@@ -15,7 +15,7 @@ use super::Pass;
 use crate::blocking::run_blocking;
 use crate::content::{Inputs, Loaded};
 use crate::release_records::Releases;
-use crate::storage::{self, Revision, Standing};
+use crate::storage::{self, ReleaseStatus, Revision};
 
 /// Page size for records of one release. Helm keeps 10 by default (`--history-max`).
 const RECORDS: u32 = 500;
@@ -53,23 +53,23 @@ impl Record {
         self.content.is_some()
     }
 
-    fn is(&self, standing: Standing) -> bool {
-        self.labels.get("status").is_some_and(|status| status == standing.as_str())
+    fn is(&self, status: ReleaseStatus) -> bool {
+        self.labels.get("status").is_some_and(|label| label == status.as_str())
     }
 }
 
 impl Pass<'_> {
     /// Records the loaded content as a revision of the release.
-    pub(super) async fn record_release(&mut self, standing: Standing) {
+    pub(super) async fn record_release(&mut self, status: ReleaseStatus) {
         self.done.history_tried = true;
-        match self.write_release(standing).await {
+        match self.write_release(status).await {
             Ok(Some(record)) => self.session.recorded.release_record = Some(record),
             Ok(None) => {}
             Err(failure) => self.done.history = Some(failure),
         }
     }
 
-    async fn write_release(&self, standing: Standing) -> Result<Option<ReleaseRecord>, Failure> {
+    async fn write_release(&self, status: ReleaseStatus) -> Result<Option<ReleaseRecord>, Failure> {
         let Some(loaded) = self.session.loaded.clone() else { return Ok(None) };
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         // Not the digest of a retry, which is the same release.
@@ -79,15 +79,15 @@ impl Pass<'_> {
         records.sort_by_key(Record::number);
         // A process that ended after it wrote this record continues with it.
         let written =
-            records.iter().find(|record| record.content.as_deref() == Some(&*content) && record.is(standing));
+            records.iter().find(|record| record.content.as_deref() == Some(&*content) && record.is(status));
         let number = if let Some(number) = written.and_then(Record::number) {
             number
         } else {
             let Some(number) = next_revision(&records) else { return Ok(Some(without_successor(content))) };
             let first = self.first_deployed(&secrets, records.last()).await?;
-            let (inputs, description) = (inputs.clone(), self.describe(standing, number));
+            let (inputs, description) = (inputs.clone(), self.describe(status, number));
             let encoded = run_blocking(move || {
-                let revision = revision(&inputs, &loaded, number, standing, first, &description);
+                let revision = revision(&inputs, &loaded, number, status, first, &description);
                 revision.map(|revision| storage::encode(&revision))
             });
             match encoded.await? {
@@ -100,8 +100,8 @@ impl Pass<'_> {
         let (deployed, mut others): (Vec<Record>, Vec<Record>) = records
             .into_iter()
             .filter(|record| record.number() != Some(number))
-            .partition(|record| record.is(Standing::Deployed));
-        if standing == Standing::Deployed {
+            .partition(|record| record.is(ReleaseStatus::Deployed));
+        if status == ReleaseStatus::Deployed {
             for record in &deployed {
                 supersede(&secrets, record).await?;
             }
@@ -109,13 +109,13 @@ impl Pass<'_> {
             others.sort_by_key(Record::number);
         }
         self.drop_oldest(&others).await?;
-        let status = Some(standing.as_str().to_owned());
+        let status = Some(status.as_str().to_owned());
         Ok(Some(ReleaseRecord { digest: content, revision: Some(number), status, message: None }))
     }
 
-    fn describe(&self, standing: Standing, number: i64) -> String {
-        match standing {
-            Standing::Failed => {
+    fn describe(&self, status: ReleaseStatus, number: i64) -> String {
+        match status {
+            ReleaseStatus::Failed => {
                 let mut faults = self.done.faults.values();
                 faults.next().map(|fault| format!("failed: {}", fault.message)).unwrap_or_default()
             }
@@ -320,7 +320,7 @@ fn revision<'a>(
     inputs: &'a Inputs,
     loaded: &'a Loaded,
     number: i64,
-    standing: Standing,
+    status: ReleaseStatus,
     first: Timestamp,
     description: &'a str,
 ) -> Option<Revision<'a>> {
@@ -332,7 +332,7 @@ fn revision<'a>(
         values: inputs.values(),
         objects: &loaded.prepared.objects,
         hooks: &loaded.prepared.hooks,
-        standing,
+        status,
         description,
         first,
         now: Timestamp::now(),

@@ -21,7 +21,7 @@ const GZIP: [u8; 3] = [0x1f, 0x8b, 0x08];
 
 /// A release that Helm, or a system with Helm inside, installed.
 #[derive(Clone)]
-pub struct Former {
+pub struct HelmRelease {
     /// The revision.
     pub revision: i64,
     /// Name and version of the chart.
@@ -32,10 +32,16 @@ pub struct Former {
     pub objects: ObjectSet,
 }
 
-impl std::fmt::Debug for Former {
+impl std::fmt::Debug for HelmRelease {
     // Values and objects hold secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Former(revision {} of {:?}, {} objects)", self.revision, self.chart, self.objects.len())
+        write!(
+            f,
+            "HelmRelease(revision {} of {:?}, {} objects)",
+            self.revision,
+            self.chart,
+            self.objects.len()
+        )
     }
 }
 
@@ -111,7 +117,7 @@ pub(crate) fn decode(
     name: &str,
     namespace: &str,
     revision: i64,
-) -> Result<Former, StorageError> {
+) -> Result<HelmRelease, StorageError> {
     let plain = unpacked(stored)?;
     // serde would read a list as the fields in their order.
     if !plain.trim_ascii_start().starts_with(b"{") {
@@ -123,7 +129,7 @@ pub(crate) fn decode(
         return Err(StorageError::OfAnother);
     }
     let chart = release.chart.and_then(|chart| chart.metadata);
-    Ok(Former {
+    Ok(HelmRelease {
         revision,
         chart: chart.map(|chart| (chart.name, chart.version)).unwrap_or_default(),
         values: release.config.unwrap_or_default(),
@@ -175,7 +181,7 @@ mod tests {
         })
     }
 
-    fn read(stored: &[u8]) -> Result<Former, StorageError> {
+    fn read(stored: &[u8]) -> Result<HelmRelease, StorageError> {
         decode(stored, "shop", "store", 3)
     }
 
@@ -186,11 +192,11 @@ mod tests {
     #[test]
     fn a_record_tells_what_was_installed_from_what() {
         for stored in [stored(&release()), BASE64_STANDARD.encode(release().to_string()).into_bytes()] {
-            let former = read(&stored).unwrap();
-            assert_eq!((former.revision, former.chart.1.as_str()), (3, "1.4.2"));
-            assert_eq!(Value::Object(former.values), json!({"replicas": 2}));
+            let existing = read(&stored).unwrap();
+            assert_eq!((existing.revision, existing.chart.1.as_str()), (3, "1.4.2"));
+            assert_eq!(Value::Object(existing.values), json!({"replicas": 2}));
             let names: Vec<&str> =
-                former.objects.objects().iter().map(kyma_object_set::Object::name).collect();
+                existing.objects.objects().iter().map(kyma_object_set::Object::name).collect();
             assert_eq!(names, ["a"], "hooks are no part of it");
         }
         let mut bare = release();

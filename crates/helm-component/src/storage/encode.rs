@@ -20,7 +20,7 @@ pub(crate) const LIMIT: usize = 1 << 20;
 
 /// Status of a revision, as Helm names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum ReleaseStatus {
     /// The installed revision.
     Deployed,
     /// A later revision replaced it.
@@ -29,7 +29,7 @@ pub enum Standing {
     Failed,
 }
 
-impl Standing {
+impl ReleaseStatus {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Deployed => "deployed",
@@ -56,7 +56,7 @@ pub(crate) struct Revision<'a> {
     /// The chart's hooks.
     pub hooks: &'a [Hook],
     /// Status.
-    pub standing: Standing,
+    pub status: ReleaseStatus,
     /// Description for users.
     pub description: &'a str,
     /// Time of the first installation of the release.
@@ -79,7 +79,7 @@ pub(crate) fn encode(revision: &Revision<'_>) -> Result<Value, usize> {
             "last_deployed": revision.now.to_string(),
             "deleted": "",
             "description": revision.description,
-            "status": revision.standing.as_str(),
+            "status": revision.status.as_str(),
         },
         "chart": {
             "metadata": {"name": chart.0, "version": chart.1, "appVersion": app_version, "apiVersion": "v2"},
@@ -94,7 +94,7 @@ pub(crate) fn encode(revision: &Revision<'_>) -> Result<Value, usize> {
     if stored.len() > LIMIT {
         return Err(stored.len());
     }
-    let labels = labels(&release.name, *number, revision.standing, revision.now);
+    let labels = labels(&release.name, *number, revision.status, revision.now);
     Ok(json!({
         "apiVersion": "v1",
         "kind": "Secret",
@@ -104,11 +104,11 @@ pub(crate) fn encode(revision: &Revision<'_>) -> Result<Value, usize> {
     }))
 }
 
-fn labels(name: &str, number: i64, standing: Standing, now: Timestamp) -> Value {
+fn labels(name: &str, number: i64, status: ReleaseStatus, now: Timestamp) -> Value {
     json!({
         "owner": "helm",
         "name": name,
-        "status": standing.as_str(),
+        "status": status.as_str(),
         "version": number.to_string(),
         "createdAt": now.as_second().to_string(),
     })
@@ -117,7 +117,7 @@ fn labels(name: &str, number: i64, standing: Standing, now: Timestamp) -> Value 
 /// Returns the merge patch that marks a record as superseded by another revision.
 pub(crate) fn superseded(stored: &[u8], now: Timestamp) -> Result<Value, StorageError> {
     let mut record = parsed(stored)?;
-    let status = Standing::Superseded.as_str();
+    let status = ReleaseStatus::Superseded.as_str();
     if let Some(info) = record.get_mut("info").and_then(Value::as_object_mut) {
         info.insert("status".to_owned(), status.into());
     }
@@ -177,7 +177,7 @@ mod tests {
         Object::from_value(body).unwrap()
     }
 
-    fn encoded(objects: &[Object], standing: Standing) -> Result<Value, usize> {
+    fn encoded(objects: &[Object], status: ReleaseStatus) -> Result<Value, usize> {
         let spec = serde_json::from_value(json!({"source": {}, "release": {"namespace": "store"}})).unwrap();
         let values = json!({"level": "high"}).as_object().unwrap().clone();
         encode(&Revision {
@@ -188,7 +188,7 @@ mod tests {
             values: &values,
             objects,
             hooks: &[],
-            standing,
+            status,
             description: "Upgrade complete",
             first: Timestamp::UNIX_EPOCH,
             now: Timestamp::UNIX_EPOCH,
@@ -201,20 +201,20 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_as_the_same_release() {
-        let secret = encoded(&[object("a", "x: y"), object("b", "---\n")], Standing::Deployed).unwrap();
+        let secret = encoded(&[object("a", "x: y"), object("b", "---\n")], ReleaseStatus::Deployed).unwrap();
         assert_eq!(secret["metadata"]["name"], "sh.helm.release.v1.shop.v3");
         let labels =
             json!({"owner": "helm", "name": "shop", "status": "deployed", "version": "3", "createdAt": "0"});
         assert_eq!(secret["metadata"]["labels"], labels);
-        let former = decode(&stored_in(&secret), "shop", "store", 3).unwrap();
-        assert_eq!(former.objects.objects(), [object("a", "x: y"), object("b", "---\n")]);
-        assert_eq!((former.chart.1.as_str(), &former.values["level"]), ("1.4.2", &json!("high")));
+        let existing = decode(&stored_in(&secret), "shop", "store", 3).unwrap();
+        assert_eq!(existing.objects.objects(), [object("a", "x: y"), object("b", "---\n")]);
+        assert_eq!((existing.chart.1.as_str(), &existing.values["level"]), ("1.4.2", &json!("high")));
         assert_eq!(first_deployed(&stored_in(&secret)), Some(Timestamp::UNIX_EPOCH));
     }
 
     #[test]
     fn a_later_revision_changes_the_status_of_a_record_and_nothing_else() {
-        let secret = encoded(&[object("a", "x")], Standing::Deployed).unwrap();
+        let secret = encoded(&[object("a", "x")], ReleaseStatus::Deployed).unwrap();
         let before = parsed(&stored_in(&secret)).unwrap();
         let patch = superseded(&stored_in(&secret), Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(patch["metadata"]["labels"], json!({"status": "superseded", "modifiedAt": "0"}));
@@ -234,6 +234,6 @@ mod tests {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             write!(noise, "{seed:x}").unwrap();
         }
-        assert!(encoded(&[object("a", &noise)], Standing::Deployed).unwrap_err() > LIMIT);
+        assert!(encoded(&[object("a", &noise)], ReleaseStatus::Deployed).unwrap_err() > LIMIT);
     }
 }

@@ -7,6 +7,6 @@ pub const RELEASE: (&str, &str) = ("shop", "store");
 
 /// Returns the number of objects of revision 3 of the release in a stored record.
 pub fn objects(stored: &[u8]) -> Result<usize, StorageError> {
-    let former = super::decode(stored, RELEASE.0, RELEASE.1, 3)?;
-    Ok(former.objects.len())
+    let existing = super::decode(stored, RELEASE.0, RELEASE.1, 3)?;
+    Ok(existing.objects.len())
 }

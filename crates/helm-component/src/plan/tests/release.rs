@@ -5,12 +5,12 @@ use super::*;
 #[test]
 fn helms_record_is_looked_for_before_anything_is_written() {
     let mut seen =
-        Observed { namespace_ready: false, release_unseen: true, ..fresh(vec![piece(deployment())]) };
+        Observed { namespace_ready: false, helm_release_unread: true, ..fresh(vec![piece(deployment())]) };
     seen.predecessor = Predecessor::Unseen;
     assert_eq!(next(&seen), Step::LookForPredecessor);
     seen.predecessor = Predecessor::None;
-    assert_eq!(next(&seen), Step::LookForRelease);
-    seen.release_unseen = false;
+    assert_eq!(next(&seen), Step::FindHelmRelease);
+    seen.helm_release_unread = false;
     assert_eq!(next(&seen), Step::Namespace);
 }
 
@@ -18,7 +18,7 @@ fn helms_record_is_looked_for_before_anything_is_written() {
 fn a_release_is_recorded_once_all_of_it_is_there() {
     let mut seen = Observed { watched: true, content: Content::Loaded, ..running(vec![piece(deployment())]) };
     seen.history.deployed = true;
-    assert_eq!(next(&seen), Step::Record(Standing::Deployed));
+    assert_eq!(next(&seen), Step::Record(ReleaseStatus::Deployed));
     seen.content = Content::Recorded;
     assert_eq!(next(&seen), Step::Load, "it takes the objects to record them");
     seen.history.failure = Some(fault());
@@ -33,7 +33,7 @@ fn a_release_that_cannot_be_applied_is_recorded_as_failed() {
     let mut seen = fresh(vec![Piece { fault: Some(fault()), ..piece(deployment()) }]);
     seen.applied = true;
     seen.history.failed = true;
-    assert_eq!(next(&seen), Step::Record(Standing::Failed));
+    assert_eq!(next(&seen), Step::Record(ReleaseStatus::Failed));
     seen.history.failed = false;
     assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())));
 }

@@ -8,13 +8,13 @@ use crate::pass::Pass;
 use crate::plan::{Content, Order};
 
 /// Reports whether Helm's record must still be searched: before any object of a chart is on the target.
-pub(super) fn is_unseen(pass: &Pass<'_>, content: Content) -> bool {
+pub(super) fn needs_search(pass: &Pass<'_>, content: Content) -> bool {
     let recorded = &pass.session.recorded;
     let is_chart = pass.session.loaded.as_ref().is_some_and(|loaded| !loaded.raw);
     is_chart
         && content == Content::Loaded
         && pass.order == Order::Install
-        && !pass.done.release_seen
+        && !pass.done.helm_release_read
         && pass.context.resource.spec.adopt != Adopt::Never
         && recorded.inventory.is_empty()
         && recorded.digests.inputs.is_none()
@@ -33,13 +33,13 @@ pub(super) fn as_found(pass: &Pass<'_>) -> Option<Vec<String>> {
 }
 
 /// Returns the drift mode that the spec sets.
-pub(super) fn asked_mode(spec: &HelmComponentSpec) -> Option<DriftMode> {
+pub(super) fn requested_mode(spec: &HelmComponentSpec) -> Option<DriftMode> {
     spec.drift.as_ref().and_then(|drift| drift.mode)
 }
 
 /// Reports whether the user requested to correct objects that were left as they were found.
-pub(super) fn is_to_be_put_right(pass: &Pass<'_>) -> bool {
-    asked_mode(&pass.context.resource.spec) == Some(DriftMode::Correct)
+pub(super) fn needs_correction(pass: &Pass<'_>) -> bool {
+    requested_mode(&pass.context.resource.spec) == Some(DriftMode::Correct)
         && is_as_found(pass)
         && pass.session.recorded.digests.inputs.is_some()
 }
@@ -48,7 +48,7 @@ pub(super) fn is_to_be_put_right(pass: &Pass<'_>) -> bool {
 /// users did not install them, and the previous system corrected them too.
 pub(crate) fn foreign(pass: &Pass<'_>) -> ForeignObjectPolicy {
     let is_modules = pass.inputs.as_ref().is_ok_and(Inputs::are_a_kymas);
-    if is_modules || asked_mode(&pass.context.resource.spec) == Some(DriftMode::Correct) {
+    if is_modules || requested_mode(&pass.context.resource.spec) == Some(DriftMode::Correct) {
         return ForeignObjectPolicy::Apply;
     }
     let recorded = &pass.session.recorded;

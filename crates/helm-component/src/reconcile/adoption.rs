@@ -20,29 +20,29 @@ use crate::content::Loaded;
 use crate::hooks::{self, Event};
 use crate::plan::Observed;
 use crate::release::Release;
-use crate::storage::{self, Former, Standing, StorageError};
+use crate::storage::{self, HelmRelease, ReleaseStatus, StorageError};
 
 impl Pass<'_> {
     /// Reads Helm's record of a release of the same name, once, and adds its objects to the inventory.
-    pub(super) async fn look_for_release(&mut self) {
-        self.done.release_seen = true;
-        if let Err(failure) = self.take_stock().await {
+    pub(super) async fn find_helm_release(&mut self) {
+        self.done.helm_release_read = true;
+        if let Err(failure) = self.adopt_helm_release().await {
             self.done.load = Some(failure);
         }
     }
 
-    async fn take_stock(&mut self) -> Result<(), Failure> {
+    async fn adopt_helm_release(&mut self) -> Result<(), Failure> {
         let release = self.inputs.as_ref().map_err(Clone::clone)?.release.clone();
-        let Some(former) = self.former(&release).await? else { return Ok(()) };
+        let Some(existing) = self.read_helm_release(&release).await? else { return Ok(()) };
         let (Some(loaded), Ok(inputs)) = (self.session.loaded.clone(), &self.inputs) else { return Ok(()) };
-        let is_same = inputs.is_of(&former.chart, &former.values, &loaded);
+        let is_same = inputs.is_of(&existing.chart, &existing.values, &loaded);
         let adopted = Adoption {
             from: vec![System::Helm.to_string()],
-            revision: Some(former.revision),
+            revision: Some(existing.revision),
             inputs_digest: is_same.then(|| inputs.requested_digest.clone()),
             ..Adoption::default()
         };
-        let found = self.installed_by(&former, &release).await?;
+        let found = self.installed_by(&existing, &release).await?;
         let hooks = if is_same { ran(&loaded) } else { None };
         self.store_removal_hooks(&loaded, hooks.as_ref()).await?;
         let before = self.session.recorded.clone();
@@ -53,12 +53,12 @@ impl Pass<'_> {
             self.session.recorded.hooks = hooks;
             self.session.recorded.release_record = Some(ReleaseRecord {
                 digest: loaded.release.clone(),
-                revision: Some(former.revision),
-                status: Some(Standing::Deployed.as_str().to_owned()),
+                revision: Some(existing.revision),
+                status: Some(ReleaseStatus::Deployed.as_str().to_owned()),
                 message: None,
             });
         }
-        tracing::info!(component = %self.key.name, release = %release.name, revision = former.revision,
+        tracing::info!(component = %self.key.name, release = %release.name, revision = existing.revision,
             "a Helm release is taken over");
         let kept = self.keep_adoption(adopted).await;
         if kept.is_err() {
@@ -82,7 +82,7 @@ impl Pass<'_> {
     }
 
     /// Returns Helm's record of the deployed revision; `None` if there is none, or it may not be read.
-    async fn former(&self, release: &Release) -> Result<Option<Former>, Failure> {
+    async fn read_helm_release(&self, release: &Release) -> Result<Option<HelmRelease>, Failure> {
         let place = &release.storage_namespace;
         let secrets: Api<Secret> = Api::namespaced(self.cluster.client.clone(), place);
         let Some((revision, secret)) = self.deployed(&secrets, release).await? else { return Ok(None) };
@@ -144,10 +144,10 @@ impl Pass<'_> {
     /// Returns the objects of a record that exist on the target and belong to the release, each with its current uid.
     async fn installed_by(
         &self,
-        former: &Former,
+        existing: &HelmRelease,
         release: &Release,
     ) -> Result<Vec<(Identity, Entry)>, Failure> {
-        let objects = former.objects.objects().iter();
+        let objects = existing.objects.objects().iter();
         let looks: Vec<_> = objects.map(|object| self.installed(object, release).boxed()).collect();
         let found: Vec<Option<(Identity, Entry)>> =
             futures::stream::iter(looks).buffered(PARALLEL).try_collect().await?;
