@@ -23,11 +23,11 @@ use crate::target_cache::Snapshot;
 use crate::values::from::FromLayer;
 
 pub(crate) mod adoption;
+pub(crate) mod existing_installation;
 pub(crate) mod health;
 mod history;
 pub(crate) mod hooks;
 mod pieces;
-pub(crate) mod predecessor;
 pub(crate) mod rollback;
 mod version;
 
@@ -73,7 +73,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let default = made_identity(pass);
     let pieces = pieces(pass, &ObservedTarget { snapshot: &snapshot, watched, set_back }, content);
     let known = content != Content::Stale;
-    let predecessor = predecessor::of(pass, &pieces);
+    let existing_installation = existing_installation::of(pass, &pieces);
     let made = default.as_ref().filter(|made| spec.manager.as_ref().is_some_and(|one| is_manager(one, made)));
     Observed {
         order: pass.order,
@@ -101,7 +101,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         sync_failure: sync_failure(pass).filter(|_| !watched),
         versioned: pass.inputs.as_ref().is_ok_and(Inputs::are_versioned),
         newer: version::newer(pass, &snapshot),
-        predecessor,
+        existing_installation,
         helm_release_unread: adoption::needs_search(pass, content),
         as_found: adoption::as_found(pass),
         unrecorded: recorded.release_record.as_ref().and_then(|record| record.message.clone()),

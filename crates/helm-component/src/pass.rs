@@ -20,7 +20,7 @@ use crate::namespaces::Namespaces;
 use crate::owner_waits::OwnerWaits;
 use crate::ownership_requests::OwnershipRequests;
 use crate::ownership_transfers::OwnershipTransfers;
-use crate::plan::{Order, Predecessor, Rest};
+use crate::plan::{ExistingInstallation, Order, Rest};
 use crate::release::{self, Release};
 use crate::release_names::AlteredNames;
 use crate::release_records::ReleaseRecords;
@@ -124,7 +124,7 @@ pub(crate) struct Done {
     /// Remaining time of the hook that the component waits for.
     pub(crate) hook_left: Option<Duration>,
     /// Previous installation of the module, once observed.
-    pub(crate) predecessor: Option<Predecessor>,
+    pub(crate) existing_installation: Option<ExistingInstallation>,
     /// Why the release could not be recorded.
     pub(crate) history: Option<Failure>,
     /// Whether the release was to be recorded in this pass.

@@ -17,7 +17,7 @@ mod observed;
 mod rollback;
 
 pub use observed::{
-    Content, DefaultResource, DriftMode, HistoryDue, HooksDue, Observed, Order, Piece, Predecessor,
+    Content, DefaultResource, DriftMode, ExistingInstallation, HistoryDue, HooksDue, Observed, Order, Piece,
     RollbackState,
 };
 
@@ -31,7 +31,7 @@ pub enum Step {
     /// Repeat discovery, and subscribe to the kinds that it finds.
     Rediscover,
     /// Read a previous installation of the module by a user.
-    LookForPredecessor,
+    ReadExistingInstallation,
     /// Read Helm's record of a release of the same name.
     FindHelmRelease,
     /// Create the release's namespace.
@@ -96,9 +96,9 @@ pub enum Rest {
     /// The target runs this version, which is newer than the desired one.
     Newer(String),
     /// A user installed this version before, which is newer than the desired one.
-    NewerPredecessor(String),
+    NewerInstallation(String),
     /// A user installed this object before, and its version is unknown.
-    UnknownPredecessor(String),
+    UnknownInstallation(String),
     /// Kinds that parts of the content need are missing; the rest is applied.
     MissingKinds(Vec<String>),
     /// Something failed.
@@ -190,13 +190,13 @@ fn fault(seen: &Observed) -> Option<Failure> {
 
 /// Returns the step that applies loaded content, unless it would replace a newer installation by a user.
 fn bring(seen: &Observed) -> Step {
-    match &seen.predecessor {
-        Predecessor::Unseen => Step::LookForPredecessor,
-        Predecessor::Newer(version) => Step::Rest(Rest::NewerPredecessor(version.clone())),
-        Predecessor::UnknownVersion(object) => Step::Rest(Rest::UnknownPredecessor(object.clone())),
-        Predecessor::None if seen.helm_release_unread => Step::FindHelmRelease,
-        Predecessor::None if seen.namespace_ready => hooks_before(seen).unwrap_or(Step::Apply),
-        Predecessor::None => Step::Namespace,
+    match &seen.existing_installation {
+        ExistingInstallation::Unread => Step::ReadExistingInstallation,
+        ExistingInstallation::Newer(version) => Step::Rest(Rest::NewerInstallation(version.clone())),
+        ExistingInstallation::UnknownVersion(object) => Step::Rest(Rest::UnknownInstallation(object.clone())),
+        ExistingInstallation::None if seen.helm_release_unread => Step::FindHelmRelease,
+        ExistingInstallation::None if seen.namespace_ready => hooks_before(seen).unwrap_or(Step::Apply),
+        ExistingInstallation::None => Step::Namespace,
     }
 }
 

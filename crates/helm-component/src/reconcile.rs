@@ -8,13 +8,13 @@ mod apply;
 mod chart_tests;
 mod default_resource;
 mod dry_run;
+mod existing_installation;
 mod health;
 mod history;
 mod hook_events;
 mod hook_objects;
 mod hooks;
 mod load;
-mod predecessor;
 mod prune;
 mod removal;
 mod removal_hooks;
@@ -146,7 +146,7 @@ impl<'a> Pass<'a> {
                 Step::Load => self.load().await,
                 Step::Watch => self.watch(),
                 Step::Rediscover => self.rediscover().await,
-                Step::LookForPredecessor => self.look_for_predecessor().await,
+                Step::ReadExistingInstallation => self.read_existing_installation().await,
                 Step::FindHelmRelease => self.find_helm_release().await,
                 Step::Namespace => self.namespace().await,
                 Step::ApplyCrds => self.apply_crds(&seen).await,

@@ -22,8 +22,8 @@ use fields::{fields, version};
 use rollback::RollbackReport;
 pub(crate) use words::list;
 use words::{
-    fought_message, missing_message, newer_message, newer_predecessor_message, stray_message,
-    unknown_predecessor_message, with_left,
+    fought_message, missing_message, newer_installation_message, newer_message, stray_message,
+    unknown_installation_message, with_left,
 };
 
 /// Interval at which API groups that do not answer are asked again: API servers retry them once a minute, and no
@@ -259,12 +259,12 @@ impl StatusSummary {
             Rest::Newer(version) => {
                 Progress::stopped(Failure::new(Reason::DowngradeRefused, newer_message(&version)))
             }
-            Rest::NewerPredecessor(version) => {
-                let failure = Failure::new(Reason::DowngradeRefused, newer_predecessor_message(&version));
+            Rest::NewerInstallation(version) => {
+                let failure = Failure::new(Reason::DowngradeRefused, newer_installation_message(&version));
                 Progress::stopped(failure)
             }
-            Rest::UnknownPredecessor(object) => {
-                let failure = Failure::new(Reason::VersionUnknown, unknown_predecessor_message(&object));
+            Rest::UnknownInstallation(object) => {
+                let failure = Failure::new(Reason::VersionUnknown, unknown_installation_message(&object));
                 Progress::stopped(failure)
             }
             Rest::Unhealthy(names) => {

@@ -106,9 +106,9 @@ pub enum DefaultResource {
 
 /// Previous installation of a module that was not applied yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Predecessor {
+pub enum ExistingInstallation {
     /// Not read yet.
-    Unseen,
+    Unread,
     /// There is no previous installation, or one that the module may replace.
     None,
     /// The previous installation has this version, which is newer than the desired one.
@@ -202,7 +202,7 @@ pub struct Observed {
     /// Version on the target, if it is newer than the desired one.
     pub newer: Option<String>,
     /// Previous installation by a user.
-    pub predecessor: Predecessor,
+    pub existing_installation: ExistingInstallation,
     /// Whether a Helm release of the same name still has to be searched.
     pub helm_release_unread: bool,
     /// Objects that were taken over from another system and differ from the content, while the requested inputs are

@@ -71,7 +71,7 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         sync_failure: None,
         versioned: false,
         newer: None,
-        predecessor: Predecessor::None,
+        existing_installation: ExistingInstallation::None,
         helm_release_unread: false,
         as_found: None,
         unrecorded: None,
@@ -185,15 +185,21 @@ fn nothing_is_put_over_a_version_that_the_hub_does_not_know() {
 fn nothing_is_put_over_what_somebody_installed_before_unless_it_is_known_to_be_older() {
     let mut seen = fresh(vec![piece(deployment()), piece(config("a"))]);
     let rows = [
-        (Predecessor::Unseen, Step::LookForPredecessor),
-        (Predecessor::Newer("2.0.0".to_owned()), Step::Rest(Rest::NewerPredecessor("2.0.0".to_owned()))),
-        (Predecessor::UnknownVersion("d".to_owned()), Step::Rest(Rest::UnknownPredecessor("d".to_owned()))),
-        (Predecessor::None, Step::Apply),
+        (ExistingInstallation::Unread, Step::ReadExistingInstallation),
+        (
+            ExistingInstallation::Newer("2.0.0".to_owned()),
+            Step::Rest(Rest::NewerInstallation("2.0.0".to_owned())),
+        ),
+        (
+            ExistingInstallation::UnknownVersion("d".to_owned()),
+            Step::Rest(Rest::UnknownInstallation("d".to_owned())),
+        ),
+        (ExistingInstallation::None, Step::Apply),
     ];
     for namespace_ready in [true, false] {
         seen.namespace_ready = namespace_ready;
-        for (predecessor, expected) in rows.clone() {
-            seen.predecessor = predecessor;
+        for (existing_installation, expected) in rows.clone() {
+            seen.existing_installation = existing_installation;
             let expected =
                 if expected == Step::Apply && !namespace_ready { Step::Namespace } else { expected };
             assert_eq!(next(&seen), expected);

@@ -38,7 +38,7 @@ impl Pass<'_> {
                 Step::Load => self.load().await,
                 Step::Watch => self.watch(),
                 Step::Rediscover => self.rediscover().await,
-                Step::LookForPredecessor => self.look_for_predecessor().await,
+                Step::ReadExistingInstallation => self.read_existing_installation().await,
                 Step::FindHelmRelease => self.find_helm_release().await,
                 Step::Record(_) => self.count_as_recorded(),
                 Step::Namespace => prospect.namespace = self.missing_namespace(&dry_run).await?,
@@ -184,8 +184,8 @@ fn stops(rest: &Rest) -> bool {
     match rest {
         Rest::Failed(_)
         | Rest::Newer(_)
-        | Rest::NewerPredecessor(_)
-        | Rest::UnknownPredecessor(_)
+        | Rest::NewerInstallation(_)
+        | Rest::UnknownInstallation(_)
         | Rest::SyncFailed(_)
         | Rest::StrayManager(_)
         | Rest::RolledBack => true,

@@ -12,7 +12,7 @@ fn a_version_that_was_not_sent_as_a_whole_is_not_told_as_the_one_on_the_target()
     assert!(is_there(&seen, &Rest::Ready) && is_there(&seen, &Rest::Failed(fault())));
     assert!(!is_there(&seen, &Rest::WaitingForSync) && !is_there(&seen, &Rest::Newer("2.0.0".to_owned())));
     let changed = running(vec![Piece { changed: true, ..piece(deployment()) }]);
-    let unsent = [Rest::Failed(fault()), Rest::NewerPredecessor("2.0.0".to_owned())];
+    let unsent = [Rest::Failed(fault()), Rest::NewerInstallation("2.0.0".to_owned())];
     assert!(unsent.iter().all(|rest| !is_there(&changed, rest)));
     let refused = running(vec![Piece { fault: Some(fault()), ..piece(deployment()) }]);
     assert!(!is_there(&refused, &Rest::Failed(fault())));

@@ -20,7 +20,7 @@ pub(super) fn newer_message(found: &str) -> String {
     )
 }
 
-pub(super) fn newer_predecessor_message(found: &str) -> String {
+pub(super) fn newer_installation_message(found: &str) -> String {
     format!(
         "a user installed version {found}, which is newer than the desired one: it is left as it is until {found} or \
          newer is desired; to go back all the same, confirm with the annotation \
@@ -28,7 +28,7 @@ pub(super) fn newer_predecessor_message(found: &str) -> String {
     )
 }
 
-pub(super) fn unknown_predecessor_message(object: &str) -> String {
+pub(super) fn unknown_installation_message(object: &str) -> String {
     format!(
         "{object} is installed already, not by us, and nothing tells its version: it is left as it is; give it the label \
          {APP_VERSION}, or confirm with the annotation {ALLOW_DOWNGRADE}=<metadata.generation>"

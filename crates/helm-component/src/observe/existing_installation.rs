@@ -10,11 +10,11 @@ use serde_json::Value;
 
 use super::{is_manager, version};
 use crate::pass::Pass;
-use crate::plan::{Piece, Predecessor};
+use crate::plan::{ExistingInstallation, Piece};
 
-/// Returns the predecessor as far as it is known at this point of a pass. After the first apply, a module has one
-/// only if an object that shows the version was changed: a user may have upgraded the module by hand.
-pub(super) fn of(pass: &Pass<'_>, pieces: &[Piece]) -> Predecessor {
+/// Returns the existing installation as far as it is known at this point of a pass. After the first apply, a module
+/// has one only if an object that shows the version was changed: a user may have upgraded the module by hand.
+pub(super) fn of(pass: &Pass<'_>, pieces: &[Piece]) -> ExistingInstallation {
     let mut candidates = candidates(pass).map(Object::identity);
     let may_have_one = if is_applied(pass) {
         candidates
@@ -23,9 +23,9 @@ pub(super) fn of(pass: &Pass<'_>, pieces: &[Piece]) -> Predecessor {
         candidates.next().is_some()
     };
     if !may_have_one || !version::is_judged(pass) {
-        return Predecessor::None;
+        return ExistingInstallation::None;
     }
-    pass.done.predecessor.clone().unwrap_or(Predecessor::Unseen)
+    pass.done.existing_installation.clone().unwrap_or(ExistingInstallation::Unread)
 }
 
 /// Reports whether objects of the module were applied.
@@ -37,7 +37,8 @@ fn is_changed(piece: &Piece) -> bool {
     matches!(piece.drift, Some(Drift::Changed | Drift::Taken | Drift::Recreated))
 }
 
-/// Returns the objects that identify a predecessor: `spec.manager`, or the module's workloads if none is named.
+/// Returns the objects that identify an existing installation: `spec.manager`, or the module's workloads if none is
+/// named.
 pub(crate) fn candidates<'a>(pass: &'a Pass<'_>) -> impl Iterator<Item = &'a Object> {
     let manager = pass.context.resource.spec.manager.as_ref();
     let tells = move |object: &Object| match manager {
@@ -61,30 +62,30 @@ pub(crate) struct WorkloadPair<'a> {
 impl WorkloadPair<'_> {
     /// Compares versions by the same mark in the live and the desired object: authors need not use the module's
     /// version in labels or images.
-    pub(crate) fn judge(&self, ownership: &Ownership) -> Predecessor {
+    pub(crate) fn judge(&self, ownership: &Ownership) -> ExistingInstallation {
         let metadata = &self.live.metadata;
         let owner = metadata.labels.as_ref().and_then(|all| all.get(labels::OWNER));
         if owner.is_some_and(|owner| *owner != ownership.owner) {
             // The apply decides whether another component's object may be adopted.
-            return Predecessor::None;
+            return ExistingInstallation::None;
         }
         let desired = parse(&ownership.version);
-        let ours = drift::applied_annotation(metadata, &ownership.manager, annotations::MODULE_VERSION);
-        if let Some(ours) = ours.and_then(parse).filter(|_| !self.has_image_of_another(&ownership.manager)) {
-            return judge([(ours, desired)]).unwrap_or(Predecessor::None);
+        let own = drift::applied_annotation(metadata, &ownership.manager, annotations::MODULE_VERSION);
+        if let Some(own) = own.and_then(parse).filter(|_| !self.has_image_of_another(&ownership.manager)) {
+            return judge([(own, desired)]).unwrap_or(ExistingInstallation::None);
         }
         let (live, body) = (self.live_body(), Value::Object(self.desired.body().clone()));
         let marks = [app_version as fn(&Value) -> Option<Version>, tag];
-        let told = marks.iter().filter_map(|mark| Some((mark(&live)?, mark(&body).or(desired.clone()))));
+        let versions = marks.iter().filter_map(|mark| Some((mark(&live)?, mark(&body).or(desired.clone()))));
         let unknown = || {
             let is_same = images(&live) == images(&body);
             if is_same {
-                Predecessor::None
+                ExistingInstallation::None
             } else {
-                Predecessor::UnknownVersion(self.desired.identity().to_string())
+                ExistingInstallation::UnknownVersion(self.desired.identity().to_string())
             }
         };
-        judge(told).unwrap_or_else(unknown)
+        judge(versions).unwrap_or_else(unknown)
     }
 
     /// Reports whether another manager set an image since the operator's apply, as an upgrade by hand does.
@@ -100,15 +101,15 @@ impl WorkloadPair<'_> {
 }
 
 /// Returns the common result of pairs of a live and a desired version; `None` without pairs.
-fn judge(told: impl IntoIterator<Item = (Version, Option<Version>)>) -> Option<Predecessor> {
+fn judge(versions: impl IntoIterator<Item = (Version, Option<Version>)>) -> Option<ExistingInstallation> {
     let mut known = false;
-    for (found, desired) in told {
+    for (found, desired) in versions {
         known = true;
         if desired.is_some_and(|desired| found.cmp_precedence(&desired).is_gt()) {
-            return Some(Predecessor::Newer(found.to_string()));
+            return Some(ExistingInstallation::Newer(found.to_string()));
         }
     }
-    known.then_some(Predecessor::None)
+    known.then_some(ExistingInstallation::None)
 }
 
 fn parse(text: &str) -> Option<Version> {
@@ -149,7 +150,7 @@ mod tests {
     }
 
     /// Returns the verdict on a live object for a module of version 1.0.0.
-    fn found(live: Value, desired: Value) -> Predecessor {
+    fn found(live: Value, desired: Value) -> ExistingInstallation {
         let ownership =
             Ownership { manager: "us".to_owned(), owner: "owner".to_owned(), version: "1.0.0".to_owned() };
         let mut desired = desired;
@@ -161,19 +162,24 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_told_by_the_label_or_the_image_and_compared_with_the_same_mark() {
-        let newer = |version: &str| Predecessor::Newer(version.to_owned());
-        let unknown = Predecessor::UnknownVersion("Deployment.apps n/d".to_owned());
+    fn a_version_is_read_from_label_or_image_and_compared_with_the_same_mark() {
+        let newer = |version: &str| ExistingInstallation::Newer(version.to_owned());
+        let unknown = ExistingInstallation::UnknownVersion("Deployment.apps n/d".to_owned());
         let rows = [
             ("the label", workload(Some("2.0.0"), "x/a"), workload(Some("1.0.0"), "x/a"), newer("2.0.0")),
-            ("older", workload(Some("0.9.0"), "x/a"), workload(Some("1.0.0"), "x/a"), Predecessor::None),
+            (
+                "older",
+                workload(Some("0.9.0"), "x/a"),
+                workload(Some("1.0.0"), "x/a"),
+                ExistingInstallation::None,
+            ),
             ("pre-release", workload(Some("1.0.0"), "x/a"), workload(Some("1.0.0-b"), "x/a"), newer("1.0.0")),
             ("the tag", workload(None, "x:5000/a:v2.0.0"), workload(None, "y/a:1.0.0"), newer("2.0.0")),
             (
                 "the same from elsewhere",
                 workload(None, "x/a:1.0.0"),
                 workload(None, "y/a:1.0.0"),
-                Predecessor::None,
+                ExistingInstallation::None,
             ),
             (
                 "only the image",
@@ -185,7 +191,7 @@ mod tests {
                 "a label of its own count",
                 workload(Some("7.1.0"), "x/a"),
                 workload(Some("7.2.0"), "x/a"),
-                Predecessor::None,
+                ExistingInstallation::None,
             ),
             ("against the module", workload(Some("1.1.0"), "x/a"), workload(None, "x/b"), newer("1.1.0")),
             ("nothing to tell by", workload(None, "x/a:main"), workload(None, "x/a:stable"), unknown.clone()),
@@ -195,7 +201,12 @@ mod tests {
                 workload(Some("1.0.0"), "x/a:1.0.0"),
                 unknown.clone(),
             ),
-            ("the same image", workload(None, "x/a:main"), workload(None, "x/a:main"), Predecessor::None),
+            (
+                "the same image",
+                workload(None, "x/a:main"),
+                workload(None, "x/a:main"),
+                ExistingInstallation::None,
+            ),
         ];
         for (what, live, desired, expected) in rows {
             assert_eq!(found(live, desired), expected, "{what}");
@@ -203,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_component_left_tells_its_version_unless_somebody_set_another_image() {
+    fn objects_of_an_earlier_component_show_its_version_unless_their_image_was_changed() {
         let entry = |manager: &str, fields: Value| json!({"manager": manager, "operation": "Apply", "fieldsV1": fields});
         let image = json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {"f:image": {}}}}}}});
         let mark =
@@ -215,15 +226,18 @@ mod tests {
             live
         };
         let desired = || workload(None, "x/a:1.0.0");
-        assert_eq!(found(left("us", "1.0.0"), desired()), Predecessor::None, "our word counts");
-        assert_eq!(found(left("us", "1.1.0"), desired()), Predecessor::Newer("1.1.0".to_owned()));
-        assert_eq!(found(left("kubectl", "1.0.0"), desired()), Predecessor::Newer("2.0.0".to_owned()));
+        assert_eq!(found(left("us", "1.0.0"), desired()), ExistingInstallation::None, "our word counts");
+        assert_eq!(found(left("us", "1.1.0"), desired()), ExistingInstallation::Newer("1.1.0".to_owned()));
+        assert_eq!(
+            found(left("kubectl", "1.0.0"), desired()),
+            ExistingInstallation::Newer("2.0.0".to_owned())
+        );
     }
 
     #[test]
-    fn what_another_component_owns_is_for_the_apply_to_refuse() {
+    fn objects_of_another_component_are_left_to_the_apply() {
         let mut live = workload(Some("2.0.0"), "x/a:2.0.0");
         live["metadata"]["labels"][labels::OWNER] = "another".into();
-        assert_eq!(found(live, workload(Some("1.0.0"), "x/a:1.0.0")), Predecessor::None);
+        assert_eq!(found(live, workload(Some("1.0.0"), "x/a:1.0.0")), ExistingInstallation::None);
     }
 }

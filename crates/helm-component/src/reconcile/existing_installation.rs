@@ -4,42 +4,42 @@ use kyma_object_set::{Action, CallError, Object};
 use kyma_sdk::{Failure, WatchSpec, find_object};
 
 use super::{Pass, failure};
-use crate::observe::predecessor::{self, WorkloadPair};
-use crate::plan::Predecessor;
+use crate::observe::existing_installation::{self, WorkloadPair};
+use crate::plan::ExistingInstallation;
 
 impl Pass<'_> {
     /// Reads the objects that show the version. A change of an object that blocks the module requeues the component.
-    pub(super) async fn look_for_predecessor(&mut self) {
-        match self.predecessor().await {
-            Ok(found) => self.done.predecessor = Some(found),
+    pub(super) async fn read_existing_installation(&mut self) {
+        match self.find_existing_installation().await {
+            Ok(found) => self.done.existing_installation = Some(found),
             Err(failure) => self.done.load = Some(failure),
         }
     }
 
-    async fn predecessor(&self) -> Result<Predecessor, Failure> {
-        for desired in predecessor::candidates(self) {
+    async fn find_existing_installation(&self) -> Result<ExistingInstallation, Failure> {
+        for desired in existing_installation::candidates(self) {
             let found = self.judge(desired).await?;
-            if found != Predecessor::None {
+            if found != ExistingInstallation::None {
                 return Ok(found);
             }
         }
-        Ok(Predecessor::None)
+        Ok(ExistingInstallation::None)
     }
 
-    async fn judge(&self, desired: &Object) -> Result<Predecessor, Failure> {
+    async fn judge(&self, desired: &Object) -> Result<ExistingInstallation, Failure> {
         // A kind that is not served has no objects.
-        let Some(mapping) = self.kinds.get(&desired.gvk()) else { return Ok(Predecessor::None) };
+        let Some(mapping) = self.kinds.get(&desired.gvk()) else { return Ok(ExistingInstallation::None) };
         let identity = desired.identity();
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let live = find_object(&api, &identity.name).await;
         let live = live.map_err(|error| failure(&CallError::new(Action::Get, Some(&identity), error)))?;
-        let Some(live) = live else { return Ok(Predecessor::None) };
+        let Some(live) = live else { return Ok(ExistingInstallation::None) };
         let mut found = WorkloadPair { desired, live: &live }.judge(&self.ownership);
         // An applied object that changed without a newer version has drifted.
-        if predecessor::is_applied(self) && !matches!(found, Predecessor::Newer(_)) {
-            found = Predecessor::None;
+        if existing_installation::is_applied(self) && !matches!(found, ExistingInstallation::Newer(_)) {
+            found = ExistingInstallation::None;
         }
-        if found != Predecessor::None {
+        if found != ExistingInstallation::None {
             self.context.watch(WatchSpec {
                 namespace: identity.namespace.clone(),
                 fields: Some(format!("metadata.name={}", identity.name)),
