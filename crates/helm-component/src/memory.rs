@@ -16,18 +16,18 @@ use kyma_object_set::{Identity, Inventory, Kinds};
 use crate::component_key::ComponentKey;
 use crate::content::Loaded;
 use crate::expressions::Rules;
+use crate::inventory_status::{self, InventoryEncoding};
 use crate::objects::Prepared;
-use crate::record::{self, Form};
 use crate::referenced::Referenced;
 use crate::watch_wait::WatchWait;
 
 /// Last reported status of a component: newer than the hub's watch right after a report.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedStatus {
     /// The applied inventory.
     pub inventory: Inventory,
-    /// Form of the inventory in the status.
-    pub form: Form,
+    /// Encoding of the inventory in the status.
+    pub encoding: InventoryEncoding,
     /// Digests of the applied content and its inputs.
     pub digests: Digests,
     /// The default custom resource, once it was created.
@@ -70,7 +70,7 @@ pub(crate) const LEFT: &str = "left on the target: ";
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Session {
     /// Last reported status.
-    pub recorded: Recorded,
+    pub recorded: RecordedStatus,
     /// The content while it is needed: dropped when everything is applied and healthy.
     pub loaded: Option<Loaded>,
     /// API versions of the target when the recorded content was applied, if its chart reads them.
@@ -159,9 +159,11 @@ impl Memory {
     pub(crate) fn recall(&self, component_key: &ComponentKey, component: &HelmComponent) -> Session {
         let uid = component.metadata.uid.clone().unwrap_or_default();
         match self.sessions().get(component_key) {
-            Some((held, session)) if *held == uid && !session.recorded.form.is_unread() => session.clone(),
+            Some((held, session)) if *held == uid && !session.recorded.encoding.is_unread() => {
+                session.clone()
+            }
             _ => {
-                let recorded = Recorded::of(component);
+                let recorded = RecordedStatus::of(component);
                 Session {
                     kinds_awaited: recorded.pending,
                     is_cut_off: recorded.digests.inputs.is_none() && !recorded.inventory.is_empty(),
@@ -190,21 +192,21 @@ impl Memory {
     }
 }
 
-impl Recorded {
+impl RecordedStatus {
     /// Reads the status of a component.
     pub(crate) fn of(component: &HelmComponent) -> Self {
         let Some(status) = &component.status else { return Self::default() };
         let dependencies = status.conditions.iter().flatten();
         let mut dependencies = dependencies.filter(|one| one.type_ == condition::types::DEPENDENCIES_READY);
-        let (inventory, form) = record::read(status);
+        let (inventory, encoding) = inventory_status::read(status);
         let mut digests = status.digests.clone().unwrap_or_default();
-        if form.is_unread() {
+        if encoding.is_unread() {
             // The objects found on the target instead may be incomplete, so all content is applied again.
             digests.inputs = None;
         }
         Self {
             inventory,
-            form,
+            encoding,
             digests,
             resource: status.resource.clone(),
             prune_baseline: status.prune_baseline.clone(),
@@ -232,9 +234,9 @@ impl Recorded {
         }
     }
 
-    /// Returns the inventory as fields of the status; see [`Form::report`].
+    /// Returns the inventory as fields of the status; see [`InventoryEncoding::report`].
     pub(crate) fn report(&mut self, status: Option<&HelmComponentStatus>) -> FreeForm {
-        self.form.report(&self.inventory, status)
+        self.encoding.report(&self.inventory, status)
     }
 
     /// Reports whether this content is a new release, so that hooks run for it.
@@ -287,7 +289,7 @@ mod tests {
         let status = |values: serde_json::Value| {
             let mut component = HelmComponent::new("c", kyma_api::HelmComponentSpec::default());
             component.status = Some(serde_json::from_value(values).unwrap());
-            Recorded::of(&component).values_from
+            RecordedStatus::of(&component).values_from
         };
         assert!(status(serde_json::json!({})).is_empty(), "of an earlier version");
         let entry = serde_json::json!({"kind": "Secret", "name": "s", "key": "k"});
@@ -302,7 +304,7 @@ mod tests {
         let digests =
             |inputs: Option<&str>| Digests { inputs: inputs.map(str::to_owned), ..Digests::default() };
         let entry = InstalledValues { name: "c".to_owned(), ..InstalledValues::default() };
-        let mut recorded = Recorded { digests: digests(Some("sha256:1")), ..Recorded::default() };
+        let mut recorded = RecordedStatus { digests: digests(Some("sha256:1")), ..RecordedStatus::default() };
         recorded.note_values("sha256:1", std::slice::from_ref(&entry));
         assert_eq!(recorded.values_from, std::slice::from_ref(&entry));
 

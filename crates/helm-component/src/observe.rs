@@ -95,7 +95,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         pieces,
         applied: pass.done.applied,
         inventory: recorded.inventory.clone(),
-        unread: recorded.form.is_unread(),
+        unread: recorded.encoding.is_unread(),
         owned: owned(pass, &snapshot, default.as_ref()),
         sync_timed_out: sync_timed_out(pass),
         sync_failure: sync_failure(pass).filter(|_| !watched),

@@ -15,10 +15,10 @@ use super::terminating_namespaces::fault_of;
 use super::{LAG, Pass, failure};
 use crate::blocking::run_blocking;
 use crate::content::{Inputs, Loaded};
+use crate::inventory_status::InventoryEncoding;
 use crate::observe::adoption;
 use crate::ownership_requests::TargetScope;
 use crate::plan::{self, Content, Order};
-use crate::record::Form;
 use crate::values::from::merge_installed;
 
 impl Pass<'_> {
@@ -111,12 +111,12 @@ impl Pass<'_> {
     pub(super) async fn pack_record(&mut self) {
         let recorded = &self.session.recorded;
         let status = self.context.resource.status.as_ref();
-        let Some(groups) = recorded.form.to_pack(&recorded.inventory, status) else { return };
+        let Some(groups) = recorded.encoding.to_pack(&recorded.inventory, status) else { return };
         let packed = run_blocking(move || InventoryGroup::pack(&groups)).await;
         // If this fails, the report uses the record as it is.
         if let Ok(Ok(text)) = packed {
             let inventory = self.session.recorded.inventory.clone();
-            self.session.recorded.form = Form::packed(inventory, text);
+            self.session.recorded.encoding = InventoryEncoding::packed(inventory, text);
         }
     }
 
@@ -133,7 +133,11 @@ impl Pass<'_> {
     /// content are applied, the target matches neither, so a return to the recorded content must apply all of it
     /// again, and run its hooks if `of_release`. Written to the hub before the first apply, since an interrupted pass
     /// reports nothing.
-    pub(super) async fn leave_recorded(&mut self, loaded: &Loaded, of_release: bool) -> Result<(), Failure> {
+    pub(super) async fn mark_recorded_incomplete(
+        &mut self,
+        loaded: &Loaded,
+        of_release: bool,
+    ) -> Result<(), Failure> {
         let recorded = &self.session.recorded;
         if recorded.digests.inputs.as_ref() == Some(&loaded.inputs) {
             return Ok(());

@@ -88,7 +88,7 @@ impl Pass<'_> {
         let crds = loaded.prepared.objects.iter().filter(|object| is_due(&object.identity()));
         let set = ObjectSet::new(crds.cloned().collect());
         let held = self.proven(seen.set_back);
-        if let Err(failure) = self.leave_recorded(&loaded, false).await {
+        if let Err(failure) = self.mark_recorded_incomplete(&loaded, false).await {
             self.done.load = Some(failure);
             return;
         }
@@ -150,7 +150,7 @@ impl Pass<'_> {
             .collect();
         let observed = self.observed(seen);
         let held = self.proven(seen.set_back);
-        if let Err(failure) = self.leave_recorded(&loaded, true).await {
+        if let Err(failure) = self.mark_recorded_incomplete(&loaded, true).await {
             self.done.load = Some(failure);
             return;
         }

@@ -316,7 +316,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::memory::Recorded;
+    use crate::memory::RecordedStatus;
 
     #[test]
     fn what_an_autoscaler_left_is_what_has_replicas_in_its_namespace() {
@@ -371,7 +371,7 @@ mod tests {
         let inventory: Inventory = on_record.collect();
         let status = json!({"pruneBaseline": {"objectsDigest": "new", "objectCount": 10}});
         let component = json!({"metadata": {"name": "c"}, "spec": {"source": {}}, "status": status});
-        let found = Recorded::of(&serde_json::from_value(component).unwrap());
+        let found = RecordedStatus::of(&serde_json::from_value(component).unwrap());
         let counted = |held: Option<&PruneBaseline>| previous(held, &inventory, &new);
         assert_eq!(counted(found.prune_baseline.as_ref()), 10);
         assert_eq!(counted(None), 19, "it may all have been there");

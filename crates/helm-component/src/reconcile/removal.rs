@@ -11,10 +11,10 @@ use kyma_sdk::{Blocking, Failure, WatchSpec, find_blockers};
 
 use super::{Pass, failure};
 use crate::hooks::Event;
-use crate::memory::Recorded;
+use crate::inventory_status::InventoryEncoding;
+use crate::memory::RecordedStatus;
 use crate::ownership_requests::TargetScope;
 use crate::plan::{Observed, Order};
-use crate::record::Form;
 use crate::target_cache::Snapshot;
 
 impl Pass<'_> {
@@ -31,8 +31,8 @@ impl Pass<'_> {
                 if self.session.recorded.resource.is_none() {
                     self.session.recorded.resource = resource;
                 }
-                let form = std::mem::take(&mut self.session.recorded.form);
-                if let Form::Unread(error) = &form {
+                let encoding = std::mem::take(&mut self.session.recorded.encoding);
+                if let InventoryEncoding::Unread(error) = &encoding {
                     tracing::warn!(component = %self.key.name, %error, objects = found.len(),
                         "what is the component's was found by its marks");
                 }
@@ -43,13 +43,13 @@ impl Pass<'_> {
                 }
                 self.done.watching = false;
             }
-            Err(failure) => self.done.load = Some(self.session.recorded.form.explain(failure)),
+            Err(failure) => self.done.load = Some(self.session.recorded.encoding.explain(failure)),
         }
     }
 
     async fn find_ours(&mut self) -> Result<(Inventory, Option<CreatedResource>), Failure> {
         // An unreadable record may name objects of any kind; an empty one names none.
-        let unlistable = match (self.session.removed, self.session.recorded.form.is_unread()) {
+        let unlistable = match (self.session.removed, self.session.recorded.encoding.is_unread()) {
             (true, _) => UnlistablePolicy::LeaveOut,
             (false, true) => UnlistablePolicy::Fail,
             (false, false) => UnlistablePolicy::LeaveOutBroken,
@@ -253,7 +253,7 @@ fn objects_left_while_workloads_terminate(
 
 /// Returns the uids of the component's objects: the inventory and the default custom resource, unless that is left to
 /// the user. Then it blocks the removal like all objects of users.
-fn own_uids(recorded: &Recorded, policy: ResourcePolicy) -> Vec<String> {
+fn own_uids(recorded: &RecordedStatus, policy: ResourcePolicy) -> Vec<String> {
     let default = recorded.resource.iter().filter(|_| policy == ResourcePolicy::CreateAndDelete);
     let default = default.filter_map(|resource| resource.uid.clone());
     recorded.inventory.iter().map(|(_, entry)| entry.uid.clone()).chain(default).collect()
@@ -330,7 +330,7 @@ mod tests {
         let map = Identity::new("", "ConfigMap", Some("n"), "a");
         let entry = Entry { uid: "map".to_owned(), ..Entry::default() };
         let inventory = Inventory::from_iter([(map, entry)]);
-        let recorded = Recorded { inventory, resource: Some(resource), ..Recorded::default() };
+        let recorded = RecordedStatus { inventory, resource: Some(resource), ..RecordedStatus::default() };
         assert_eq!(own_uids(&recorded, ResourcePolicy::CreateAndDelete), ["map", "default"]);
         assert_eq!(own_uids(&recorded, ResourcePolicy::Ignore), ["map"]);
     }

@@ -4,7 +4,7 @@ use kyma_api::{Adoption, Digests, FreeForm};
 use serde_json::json;
 
 use crate::content::Inputs;
-use crate::memory::Recorded;
+use crate::memory::RecordedStatus;
 use crate::observe;
 use crate::pass::Pass;
 use crate::plan::{Observed, Order};
@@ -68,7 +68,7 @@ fn is_recorded(pass: &Pass<'_>) -> bool {
 }
 
 /// Returns the adoption with the objects that differ.
-fn adoption(recorded: &Recorded) -> Option<Adoption> {
+fn adoption(recorded: &RecordedStatus) -> Option<Adoption> {
     let adopted = recorded.adopted.clone()?;
     let differing = recorded.inventory.left_as_is().count();
     let names: Vec<String> =

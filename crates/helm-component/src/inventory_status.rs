@@ -1,4 +1,4 @@
-//! The inventory of a component in its status, and the form in which the status stores it. Pure.
+//! The inventory of a component in its status, and the encoding in which the status stores it. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 /// Maximum size of the inventory in the status in bytes, plain or packed: the whole status is limited to 512 KiB.
-const RECORD: usize = 480 << 10;
+const MAX_INVENTORY_BYTES: usize = 480 << 10;
 /// Maximum size of one object's entry, in bytes.
-const LONGEST_ITEM: usize = 2 << 10;
+const MAX_ENTRY_BYTES: usize = 2 << 10;
 
-const INVENTORY: &str = "inventory";
-const OBJECTS: &str = "objects";
-const PACKED: &str = "packedObjects";
+const INVENTORY_FIELD: &str = "inventory";
+const OBJECTS_FIELD: &str = "objects";
+const PACKED_FIELD: &str = "packedObjects";
 
-/// Form of the inventory in the status, as far as it affects the next write.
+/// Encoding of the inventory in the status, as far as it affects the next write.
 #[derive(Debug, Clone, Default)]
-pub(crate) enum Form {
+pub(crate) enum InventoryEncoding {
     /// Plain, or not written yet.
     #[default]
     Plain,
@@ -39,7 +39,7 @@ pub(crate) struct Packed {
     text: String,
 }
 
-impl Form {
+impl InventoryEncoding {
     /// Reports whether the inventory cannot be read.
     pub(crate) fn is_unread(&self) -> bool {
         matches!(self, Self::Unread(_))
@@ -54,18 +54,20 @@ impl Form {
 }
 
 /// Reads the inventory of a status.
-pub(crate) fn read(status: &HelmComponentStatus) -> (Inventory, Form) {
+pub(crate) fn read(status: &HelmComponentStatus) -> (Inventory, InventoryEncoding) {
     let entries = match status.entries() {
         Ok(entries) => entries,
-        Err(error) => return (Inventory::new(), Form::Unread(error)),
+        Err(error) => return (Inventory::new(), InventoryEncoding::Unread(error)),
     };
     let inventory: Inventory = entries.iter().map(of_entry).collect();
     let is_alone = status.objects.is_none() && status.inventory.is_none();
-    let form = match status.packed_objects.as_ref().filter(|_| is_alone) {
-        Some(text) => Form::Packed(Arc::new(Packed { inventory: inventory.clone(), text: text.clone() })),
-        None => Form::Plain,
+    let encoding = match status.packed_objects.as_ref().filter(|_| is_alone) {
+        Some(text) => {
+            InventoryEncoding::Packed(Arc::new(Packed { inventory: inventory.clone(), text: text.clone() }))
+        }
+        None => InventoryEncoding::Plain,
     };
-    (inventory, form)
+    (inventory, encoding)
 }
 
 /// Returns the inventory of a component from its status.
@@ -77,7 +79,7 @@ pub fn inventory(component: &HelmComponent) -> Result<Inventory, PackedError> {
     Ok(entries.iter().flatten().map(of_entry).collect())
 }
 
-impl Form {
+impl InventoryEncoding {
     /// Returns the inventory as fields of the status, one of which is set. An unchanged inventory stays as `status`
     /// has it, even in the form of earlier versions, so that an upgrade of the operator alone rewrites nothing. An
     /// unreadable one is left alone.
@@ -86,25 +88,26 @@ impl Form {
             return FreeForm::new();
         }
         let (field, value) = self.written(inventory, status);
-        let absent = [INVENTORY, OBJECTS, PACKED].map(|field| (field.to_owned(), Value::Null));
+        let absent =
+            [INVENTORY_FIELD, OBJECTS_FIELD, PACKED_FIELD].map(|field| (field.to_owned(), Value::Null));
         absent.into_iter().chain([(field.to_owned(), value)]).collect()
     }
 
     /// Returns the groups that the next report would have to pack. That takes time, so the caller packs them on
-    /// another thread and passes the text to [`Form::packed`].
+    /// another thread and passes the text to [`InventoryEncoding::packed`].
     pub(crate) fn to_pack(
         &self,
         inventory: &Inventory,
         status: Option<&HelmComponentStatus>,
     ) -> Option<Vec<InventoryGroup>> {
-        let is_small = inventory.len() < RECORD / LONGEST_ITEM;
+        let is_small = inventory.len() < MAX_INVENTORY_BYTES / MAX_ENTRY_BYTES;
         if is_small || self.is_unread() || self.held(inventory, status).is_some() {
             return None;
         }
-        Some(grouped(inventory)).filter(|groups| size(groups) > RECORD)
+        Some(grouped(inventory)).filter(|groups| size(groups) > MAX_INVENTORY_BYTES)
     }
 
-    /// Returns the form of an inventory whose groups were packed as this text.
+    /// Returns the encoding of an inventory whose groups were packed as this text.
     pub(crate) fn packed(inventory: Inventory, text: String) -> Self {
         Self::Packed(Arc::new(Packed { inventory, text }))
     }
@@ -119,14 +122,14 @@ impl Form {
         }
         *self = Self::Plain;
         let groups = grouped(inventory);
-        if size(&groups) > RECORD
+        if size(&groups) > MAX_INVENTORY_BYTES
             && let Ok(text) = InventoryGroup::pack(&groups)
         {
             let value = json!(text);
             *self = Self::packed(inventory.clone(), text);
-            return (PACKED, value);
+            return (PACKED_FIELD, value);
         }
-        (OBJECTS, json!(groups))
+        (OBJECTS_FIELD, json!(groups))
     }
 
     /// Returns the stored inventory, if it is unchanged.
@@ -138,10 +141,12 @@ impl Form {
         let held = status.and_then(|status| status.inventory.as_ref());
         if let Some(held) = held.filter(|held| *inventory == held.iter().map(of_entry).collect::<Inventory>())
         {
-            return Some((INVENTORY, json!(held)));
+            return Some((INVENTORY_FIELD, json!(held)));
         }
         match self {
-            Self::Packed(packed) if packed.inventory == *inventory => Some((PACKED, json!(packed.text))),
+            Self::Packed(packed) if packed.inventory == *inventory => {
+                Some((PACKED_FIELD, json!(packed.text)))
+            }
             _ => None,
         }
     }
@@ -157,7 +162,7 @@ pub(crate) fn large_record(recorded: &Inventory, objects: &[Object]) -> Option<V
     let recorded = recorded.iter().map(|(identity, entry)| (identity.clone(), &*entry.version));
     let all: BTreeMap<Identity, &str> = desired.chain(recorded).collect();
     let groups = InventoryGroup::of(all.iter().map(|(identity, version)| stand_in(identity, version)));
-    Some(groups).filter(|groups| size(groups) > RECORD)
+    Some(groups).filter(|groups| size(groups) > MAX_INVENTORY_BYTES)
 }
 
 /// Refuses content whose inventory would not fit into the status, so that none of it is applied. Takes as long as the
@@ -167,20 +172,21 @@ pub(crate) fn large_record(recorded: &Inventory, objects: &[Object]) -> Option<V
 /// If the inventory would take more than 480 KiB even when packed.
 pub(crate) fn check_packed(groups: &[InventoryGroup]) -> Result<(), Failure> {
     let bytes = InventoryGroup::pack(groups).map_or(usize::MAX, |packed| packed.len());
-    if bytes <= RECORD {
+    if bytes <= MAX_INVENTORY_BYTES {
         return Ok(());
     }
     let objects: usize = groups.iter().map(|group| group.items.len()).sum();
-    let message =
-        format!("the record of {objects} objects would take {bytes} bytes packed, more than {RECORD}");
+    let message = format!(
+        "the record of {objects} objects would take {bytes} bytes packed, more than {MAX_INVENTORY_BYTES}"
+    );
     Err(Failure::new(Reason::InventoryTooLarge, message))
 }
 
 /// Returns a stand-in for the entry of an object that is not applied yet: uid and hashes have their maximum length
 /// and are as hard to pack.
 fn stand_in(identity: &Identity, version: &str) -> InventoryEntry {
-    let chance = hex::encode(Sha256::digest(identity.to_string()));
-    let (uid, hashes) = chance.split_at(32);
+    let digest = hex::encode(Sha256::digest(identity.to_string()));
+    let (uid, hashes) = digest.split_at(32);
     let (hash, fingerprint) = hashes.split_at(16);
     let entry = Entry {
         version: version.to_owned(),

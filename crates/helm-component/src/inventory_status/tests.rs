@@ -1,7 +1,7 @@
 use kyma_api::{Digests, HelmComponentSpec};
 
 use super::*;
-use crate::memory::Recorded;
+use crate::memory::RecordedStatus;
 
 /// Returns the entry of a ConfigMap after its apply.
 fn map(number: usize) -> (Identity, Entry) {
@@ -10,8 +10,8 @@ fn map(number: usize) -> (Identity, Entry) {
     (identity, entry)
 }
 
-fn maps(objects: usize) -> Recorded {
-    Recorded { inventory: (0..objects).map(map).collect(), ..Recorded::default() }
+fn maps(objects: usize) -> RecordedStatus {
+    RecordedStatus { inventory: (0..objects).map(map).collect(), ..RecordedStatus::default() }
 }
 
 /// Returns the status that the hub stores for these fields.
@@ -43,9 +43,9 @@ fn an_inventory_survives_the_status_in_either_form() {
         finished: true,
     };
     let inventory_of = |status: &HelmComponentStatus| inventory(&component(status.clone())).unwrap();
-    let mut recorded = Recorded {
+    let mut recorded = RecordedStatus {
         inventory: [(identity.clone(), entry.clone())].into_iter().collect(),
-        ..Recorded::default()
+        ..RecordedStatus::default()
     };
     let grouped = written(recorded.report(None));
     assert!(grouped.objects.is_some());
@@ -56,7 +56,7 @@ fn an_inventory_survives_the_status_in_either_form() {
     };
     assert_eq!(inventory_of(&old), recorded.inventory);
     assert_eq!(written(recorded.report(Some(&old))), old, "nothing is rewritten");
-    let mut changed = Recorded::default();
+    let mut changed = RecordedStatus::default();
     assert!(written(changed.report(Some(&old))).inventory.is_none());
     let mut many = maps(5_000);
     let status = written(many.report(None));
@@ -72,7 +72,7 @@ fn a_record_is_packed_as_long_as_it_does_not_fit_otherwise() {
     recorded.inventory = maps(5_000).inventory;
     let packed = written(recorded.report(Some(&plain)));
     let bytes = packed.packed_objects.as_ref().unwrap().len();
-    assert!(bytes < RECORD, "{bytes}");
+    assert!(bytes < MAX_INVENTORY_BYTES, "{bytes}");
     recorded.inventory.remove(&map(0).0);
     let smaller = written(recorded.report(Some(&packed)));
     assert!(smaller.packed_objects.is_some() && smaller != packed);
@@ -89,7 +89,7 @@ fn a_packed_record_that_still_says_the_same_stays_byte_for_byte() {
     // Another version may pack in this form: the inventory is small, and its objects are in another order.
     let entries = [2, 0, 1].map(map).map(|(identity, entry)| to_entry(&identity, &entry));
     let other = packed(&InventoryGroup::pack(&InventoryGroup::of(entries)).unwrap());
-    let mut read = Recorded::of(&component(other.clone()));
+    let mut read = RecordedStatus::of(&component(other.clone()));
     assert_eq!(read.inventory, maps(3).inventory);
     assert_eq!(written(read.report(Some(&other))), other);
     read.inventory.remove(&map(0).0);
@@ -100,25 +100,27 @@ fn a_packed_record_that_still_says_the_same_stays_byte_for_byte() {
 fn what_a_packed_record_says_is_not_packed_again_as_long_as_it_says_so() {
     let mut recorded = maps(5_000);
     let status = written(recorded.report(None));
-    let Form::Packed(before) = recorded.form.clone() else { panic!("{:?}", recorded.form) };
+    let InventoryEncoding::Packed(before) = recorded.encoding.clone() else {
+        panic!("{:?}", recorded.encoding)
+    };
     recorded.report(Some(&status));
-    let Form::Packed(after) = &recorded.form else { panic!("{:?}", recorded.form) };
+    let InventoryEncoding::Packed(after) = &recorded.encoding else { panic!("{:?}", recorded.encoding) };
     assert!(Arc::ptr_eq(&before, after));
 }
 
 #[test]
 fn what_was_packed_elsewhere_is_reported_as_it_is() {
     let mut recorded = maps(5_000);
-    let groups = recorded.form.to_pack(&recorded.inventory, None).unwrap();
+    let groups = recorded.encoding.to_pack(&recorded.inventory, None).unwrap();
     let text = InventoryGroup::pack(&groups).unwrap();
-    recorded.form = Form::packed(recorded.inventory.clone(), text.clone());
-    assert_eq!(recorded.form.to_pack(&recorded.inventory, None), None, "once is enough");
+    recorded.encoding = InventoryEncoding::packed(recorded.inventory.clone(), text.clone());
+    assert_eq!(recorded.encoding.to_pack(&recorded.inventory, None), None, "once is enough");
     assert_eq!(written(recorded.report(None)), packed(&text));
     assert_eq!(maps(5_000).report(None), recorded.report(None), "as a report packs it");
     recorded.inventory.remove(&map(0).0);
-    assert!(recorded.form.to_pack(&recorded.inventory, None).is_some(), "it says something else now");
-    assert_eq!(Form::Plain.to_pack(&maps(3_000).inventory, None), None, "it fits as it is");
-    let unread = Form::Unread(PackedError::Base64);
+    assert!(recorded.encoding.to_pack(&recorded.inventory, None).is_some(), "it says something else now");
+    assert_eq!(InventoryEncoding::Plain.to_pack(&maps(3_000).inventory, None), None, "it fits as it is");
+    let unread = InventoryEncoding::Unread(PackedError::Base64);
     assert_eq!(unread.to_pack(&maps(5_000).inventory, None), None, "it is left alone");
 }
 
@@ -131,18 +133,18 @@ fn a_record_that_cannot_be_read_is_left_as_it_is_and_its_content_is_sent_anew() 
         ..Digests::default()
     };
     let edited = HelmComponentStatus { digests: Some(digests), ..packed("edited") };
-    let mut recorded = Recorded::of(&component(edited.clone()));
-    assert!(recorded.form.is_unread() && recorded.inventory.is_empty());
+    let mut recorded = RecordedStatus::of(&component(edited.clone()));
+    assert!(recorded.encoding.is_unread() && recorded.inventory.is_empty());
     assert!(recorded.report(Some(&edited)).is_empty(), "no field of it is reported");
     assert_eq!(recorded.digests.inputs, None);
     assert_eq!(recorded.digests.source.as_deref(), Some("s"), "no hook runs for it");
     assert_eq!(inventory(&component(edited)), Err(PackedError::Base64));
-    let failure = recorded.form.explain(Failure::new(Reason::TargetForbidden, "listing Secrets: no"));
+    let failure = recorded.encoding.explain(Failure::new(Reason::TargetForbidden, "listing Secrets: no"));
     assert_eq!(failure.reason, Reason::TargetForbidden);
     let expected =
         "status.packedObjects is not base64, so the target has to be searched: listing Secrets: no";
     assert_eq!(failure.message, expected);
-    recorded.form = Form::Plain;
+    recorded.encoding = InventoryEncoding::Plain;
     recorded.inventory = maps(1).inventory;
     assert!(written(recorded.report(None)).objects.is_some(), "once it was found otherwise");
 }
@@ -151,7 +153,7 @@ fn a_record_that_cannot_be_read_is_left_as_it_is_and_its_content_is_sent_anew() 
 fn a_record_beside_a_packed_one_is_written_as_one() {
     let mut both = written(maps(5_000).report(None));
     both.objects = Some(vec![]);
-    let mut read = Recorded::of(&component(both.clone()));
+    let mut read = RecordedStatus::of(&component(both.clone()));
     assert_eq!(read.inventory, maps(5_000).inventory, "an earlier version lost it");
     assert!(written(read.report(Some(&both))).packed_objects.is_some());
 }
@@ -180,5 +182,5 @@ fn more_objects_than_the_status_holds_packed_are_refused_those_recorded_included
 fn what_is_let_through_fits_once_it_is_applied() {
     let mut recorded = maps(7_000);
     let text = written(recorded.report(None)).packed_objects.unwrap();
-    assert!(text.len() <= RECORD, "{}", text.len());
+    assert!(text.len() <= MAX_INVENTORY_BYTES, "{}", text.len());
 }
