@@ -16,6 +16,7 @@ use crate::account::Accounts;
 use crate::args::{ContentArgs, Flags};
 use crate::component_key::ComponentKey;
 use crate::content::{OnlyTests, ParsedTexts, Sources};
+use crate::dry_run_result::DryRunResult;
 use crate::hook_watches::HookWatches;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::Memory;
@@ -25,7 +26,6 @@ use crate::ownership_requests::OwnershipRequests;
 use crate::ownership_transfers::OwnershipTransfers;
 use crate::pass::{Pass, Shared};
 use crate::plan::Order;
-use crate::prospect::Prospect;
 use crate::rbac;
 use crate::reconcile::{component_key, protection};
 use crate::release_names::AlteredNames;
@@ -123,7 +123,11 @@ impl HelmComponents {
     ///
     /// # Errors
     /// If the content cannot be loaded, or the state of the target cannot be read.
-    pub async fn dry_run(&self, runtime: &Runtime, component: HelmComponent) -> Result<Prospect, Failure> {
+    pub async fn dry_run(
+        &self,
+        runtime: &Runtime,
+        component: HelmComponent,
+    ) -> Result<DryRunResult, Failure> {
         let context = runtime.dry_run_context(self, Arc::new(component)).await?;
         self.wakes(&context);
         Box::pin(Pass::begin(&self.shared, &context, Order::Install).await?.dry_run()).await

@@ -5,7 +5,7 @@ mod text;
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use helm_component::{AccountArgs, ContentArgs, Flags, HelmComponents, HubArgs, Prospect};
+use helm_component::{AccountArgs, ContentArgs, DryRunResult, Flags, HelmComponents, HubArgs};
 use kyma_api::HelmComponent;
 use kyma_sdk::Runtime;
 
@@ -65,9 +65,9 @@ impl Diff {
         let flags = Flags { content, accounts: self.accounts, hub: self.shared };
         let components = HelmComponents::new(&flags, &runtime)
             .map_err(|error| Error::Operator { name: "helm-component", problem: error.to_string() })?;
-        let prospect = Box::pin(components.dry_run(&runtime, component)).await?;
-        print_changes(&prospect, format)?;
-        Ok(prospect.changes())
+        let result = Box::pin(components.dry_run(&runtime, component)).await?;
+        print_changes(&result, format)?;
+        Ok(result.changes())
     }
 
     /// Returns the desired component: from the hub, or from the file merged over the one on the hub.
@@ -102,15 +102,15 @@ fn over(mut live: HelmComponent, desired: HelmComponent) -> HelmComponent {
 }
 
 /// Prints the changes. An incomplete result is an error.
-fn print_changes(prospect: &Prospect, format: Format) -> Result<(), Error> {
-    let changes = text::changes(prospect)?;
+fn print_changes(result: &DryRunResult, format: Format) -> Result<(), Error> {
+    let changes = text::changes(result)?;
     let all = || changes.iter().map(Change::to_string).collect();
     let names = || changes.iter().map(Change::name).collect();
     output::result(&format.text(&changes, all, names)?)?;
-    for wait in &prospect.waits {
+    for wait in &result.waits {
         output::remark(&format!("waits: {}", output::one_line(wait)));
     }
-    let Some((last, others)) = prospect.failures.split_last() else { return Ok(()) };
+    let Some((last, others)) = result.failures.split_last() else { return Ok(()) };
     for failure in others {
         output::complain(&failure.to_string());
     }

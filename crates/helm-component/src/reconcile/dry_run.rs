@@ -13,24 +13,24 @@ use tokio::time::Instant;
 
 use super::prune::unconfirmed;
 use super::{Pass, STEPS, default_resource, failure};
+use crate::dry_run_result::{DryRunResult, EventHooks};
 use crate::hooks::{self, Event};
 use crate::observe;
 use crate::plan::{self, Observed, Rest, Step};
-use crate::prospect::{Moment, Prospect};
 
 /// Timeout for the watches to list the target's objects.
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_WATCH_WAIT: Duration = Duration::from_secs(30);
 
 impl Pass<'_> {
     /// Determines the changes that a pass would make.
     ///
     /// # Errors
     /// If the state of the target cannot be read.
-    pub(crate) async fn dry_run(mut self) -> Result<Prospect, Failure> {
+    pub(crate) async fn dry_run(mut self) -> Result<DryRunResult, Failure> {
         let dry_run = Arc::new(DryRun::default());
         self.cluster.dry_run = Some(Arc::clone(&dry_run));
-        let mut prospect = Prospect::default();
-        let until = Instant::now() + PATIENCE;
+        let mut result = DryRunResult::default();
+        let until = Instant::now() + MAX_WATCH_WAIT;
         let mut steps = 0..STEPS;
         while steps.next().is_some() {
             let seen = observe::observe(&self);
@@ -41,18 +41,18 @@ impl Pass<'_> {
                 Step::ReadExistingInstallation => self.read_existing_installation().await,
                 Step::FindHelmRelease => self.find_helm_release().await,
                 Step::Record(_) => self.count_as_recorded(),
-                Step::Namespace => prospect.namespace = self.missing_namespace(&dry_run).await?,
+                Step::Namespace => result.namespace = self.missing_namespace(&dry_run).await?,
                 // CRDs are applied with everything else.
                 Step::ApplyCrds => self.done.crds_applied = true,
-                Step::Hooks(event) => prospect.hooks.extend(self.hooks_passed(event)),
+                Step::Hooks(event) => result.hooks.extend(self.hooks_passed(event)),
                 Step::Apply => self.apply(&seen).await,
-                Step::Prune(surplus) => self.dry_run_prune(surplus, &seen, &mut prospect).await,
-                Step::DefaultResource => self.dry_run_default_resource(&mut prospect).await,
+                Step::Prune(surplus) => self.dry_run_prune(surplus, &seen, &mut result).await,
+                Step::DefaultResource => self.dry_run_default_resource(&mut result).await,
                 Step::Rest(Rest::WaitingForSync) => {
-                    self.shown(until).await?;
+                    self.wait_for_watches(until).await?;
                     steps = 0..STEPS;
                 }
-                Step::Rest(rest) => return Ok(self.prospect(prospect, &dry_run, &seen, rest)),
+                Step::Rest(rest) => return Ok(self.dry_run_result(result, &dry_run, &seen, rest)),
                 Step::Judge => self.judge_health(&seen).await,
                 // Its result is only used after the apply.
                 Step::Explain => self.done.explained = true,
@@ -61,7 +61,7 @@ impl Pass<'_> {
                 Step::Test => self.done.tests = Some(Ok(None)),
                 Step::Retry => self.retry().await,
                 Step::RollBack(failure) => {
-                    return Ok(self.prospect(prospect, &dry_run, &seen, Rest::Failed(failure)));
+                    return Ok(self.dry_run_result(result, &dry_run, &seen, Rest::Failed(failure)));
                 }
                 Step::Sweep => self.sweep().await,
                 // A dry run of an installation removes nothing.
@@ -75,7 +75,7 @@ impl Pass<'_> {
     }
 
     /// Waits until the watches deliver something.
-    async fn shown(&self, until: Instant) -> Result<(), Failure> {
+    async fn wait_for_watches(&self, until: Instant) -> Result<(), Failure> {
         let silent =
             |_| Failure::new(Reason::TargetTimeout, "the target's watches do not show what is there");
         tokio::time::timeout_at(until, self.context.woken()).await.map_err(silent)
@@ -104,17 +104,17 @@ impl Pass<'_> {
     }
 
     /// Returns the hooks of an event, which count as passed from now on.
-    fn hooks_passed(&mut self, event: Event) -> Option<Moment> {
+    fn hooks_passed(&mut self, event: Event) -> Option<EventHooks> {
         let loaded = self.session.loaded.as_ref()?;
         let own = hooks::of_event(&loaded.prepared.hooks, event);
         let names = own.iter().map(|hook| hook.name()).collect();
         let now = jiff::Timestamp::now();
         let run = hooks::begin(self.session.recorded.hooks.as_ref(), event, &loaded.release, now);
         self.session.recorded.hooks = Some(Hooks { phase: HookPhase::Succeeded, ..run });
-        Some(Moment { event: event.as_str().to_owned(), hooks: names })
+        Some(EventHooks { event: event.as_str().to_owned(), hooks: names })
     }
 
-    async fn dry_run_prune(&mut self, surplus: Vec<Identity>, seen: &Observed, prospect: &mut Prospect) {
+    async fn dry_run_prune(&mut self, surplus: Vec<Identity>, seen: &Observed, result: &mut DryRunResult) {
         self.adopt_strays(&surplus);
         if let Err(failure) = self.claim_left(seen).await {
             self.done.pruned = Some(Err(failure));
@@ -136,20 +136,20 @@ impl Pass<'_> {
             Ok(removal) => {
                 self.session.recorded.inventory = removal.remaining(&inventory);
                 let failed = removal.failed.first().map(failure);
-                prospect.deleted = removal.waiting;
-                self.done.kept.extend(removal.kept.keys().chain(&prospect.deleted).cloned());
-                prospect.given_up = removal.kept.into_iter().collect();
+                result.deleted = removal.waiting;
+                self.done.kept.extend(removal.kept.keys().chain(&result.deleted).cloned());
+                result.given_up = removal.kept.into_iter().collect();
                 failed.map_or(Ok(()), Err)
             }
             Err(error) => Err(failure(&error)),
         });
     }
 
-    async fn dry_run_default_resource(&mut self, prospect: &mut Prospect) {
+    async fn dry_run_default_resource(&mut self, result: &mut DryRunResult) {
         match self.default_resource_due().await {
             Ok((made, object)) => {
                 self.session.recorded.resource = Some(made);
-                prospect.default_resource = object;
+                result.default_resource = object;
             }
             Err(failure) => self.done.default_resource = Some(failure),
         }
@@ -163,19 +163,25 @@ impl Pass<'_> {
         Ok((made, (!is_there).then_some((identity, body))))
     }
 
-    fn prospect(self, mut prospect: Prospect, dry_run: &DryRun, seen: &Observed, rest: Rest) -> Prospect {
-        prospect.objects = dry_run.diffs();
+    fn dry_run_result(
+        self,
+        mut result: DryRunResult,
+        dry_run: &DryRun,
+        seen: &Observed,
+        rest: Rest,
+    ) -> DryRunResult {
+        result.objects = dry_run.diffs();
         let waiting = self.done.waiting.iter();
-        prospect.waits = waiting.map(|(identity, what)| format!("{identity}: {what}")).collect();
-        prospect.failures = self.done.faults.values().cloned().collect();
+        result.waits = waiting.map(|(identity, what)| format!("{identity}: {what}")).collect();
+        result.failures = self.done.faults.values().cloned().collect();
         let (waits, stops) = (matches!(rest, Rest::MissingKinds(_) | Rest::Fought(_)), stops(&rest));
         let told = self.end(rest, seen).progress().failure;
         if waits {
-            prospect.waits.extend(told.map(|failure| failure.message));
-        } else if stops && prospect.failures.is_empty() {
-            prospect.failures.extend(told);
+            result.waits.extend(told.map(|failure| failure.message));
+        } else if stops && result.failures.is_empty() {
+            result.failures.extend(told);
         }
-        prospect
+        result
     }
 }
 

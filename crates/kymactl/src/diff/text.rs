@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use helm_component::{Moment, Prospect};
+use helm_component::{DryRunResult, EventHooks};
 use kyma_object_set::{Identity, NoDryRunReason, ObjectDiff, content};
 use serde::Serialize;
 use serde_json::Value;
@@ -82,20 +82,20 @@ impl fmt::Display for Change {
 }
 
 /// Returns all changes in the order in which they would be made.
-pub(super) fn changes(prospect: &Prospect) -> Result<Vec<Change>, Error> {
-    let namespace = prospect.namespace.iter();
+pub(super) fn changes(result: &DryRunResult) -> Result<Vec<Change>, Error> {
+    let namespace = result.namespace.iter();
     let mut all: Vec<Change> =
         namespace.map(|name| Change::of(Action::Create, &format!("Namespace {name}"), "")).collect();
-    let comes_before = |moment: &&Moment| moment.event.starts_with("pre-");
-    all.extend(prospect.hooks.iter().filter(comes_before).flat_map(runs));
-    for (identity, object) in prospect.objects.iter().filter(|(_, object)| object.changes()) {
+    let comes_before = |run: &&EventHooks| run.event.starts_with("pre-");
+    all.extend(result.hooks.iter().filter(comes_before).flat_map(runs));
+    for (identity, object) in result.objects.iter().filter(|(_, object)| object.changes()) {
         all.push(change(identity, object)?);
     }
-    all.extend(prospect.deleted.iter().map(|identity| Change::of(Action::Delete, identity, "")));
-    let left = prospect.given_up.iter();
+    all.extend(result.deleted.iter().map(|identity| Change::of(Action::Delete, identity, "")));
+    let left = result.given_up.iter();
     all.extend(left.map(|(identity, why)| Change::of(Action::Leave, identity, why.to_string())));
-    all.extend(prospect.hooks.iter().filter(|moment| !comes_before(moment)).flat_map(runs));
-    if let Some((identity, body)) = &prospect.default_resource {
+    all.extend(result.hooks.iter().filter(|run| !comes_before(run)).flat_map(runs));
+    if let Some((identity, body)) = &result.default_resource {
         let diff = unified(identity, None, &Value::Object(body.clone()))?;
         let note = "the default custom resource; later edits of it stay";
         all.push(Change { diff, ..Change::of(Action::Create, identity, note) });
@@ -103,8 +103,8 @@ pub(super) fn changes(prospect: &Prospect) -> Result<Vec<Change>, Error> {
     Ok(all)
 }
 
-fn runs(moment: &Moment) -> impl Iterator<Item = Change> {
-    moment.hooks.iter().map(|hook| Change::of(Action::RunHook, hook, moment.event.clone()))
+fn runs(run: &EventHooks) -> impl Iterator<Item = Change> {
+    run.hooks.iter().map(|hook| Change::of(Action::RunHook, hook, run.event.clone()))
 }
 
 fn change(identity: &Identity, object: &ObjectDiff) -> Result<Change, Error> {

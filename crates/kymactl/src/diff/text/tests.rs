@@ -3,13 +3,13 @@ use serde_json::json;
 
 use super::*;
 
-fn text(prospect: &Prospect) -> String {
-    changes(prospect).unwrap().iter().map(Change::to_string).collect()
+fn text(result: &DryRunResult) -> String {
+    changes(result).unwrap().iter().map(Change::to_string).collect()
 }
 
-fn one(kind: &str, object: ObjectDiff) -> Prospect {
+fn one(kind: &str, object: ObjectDiff) -> DryRunResult {
     let identity = Identity::new("", kind, Some("n"), "a");
-    Prospect { objects: vec![(identity, object)], ..Prospect::default() }
+    DryRunResult { objects: vec![(identity, object)], ..DryRunResult::default() }
 }
 
 #[test]
@@ -64,25 +64,25 @@ fn only_keys_of_a_secret_are_shown() {
 #[test]
 fn changes_are_listed_in_their_order() {
     let identity = |name: &str| Identity::new("", "ConfigMap", Some("n"), name);
-    let moment =
-        |event: &str| Moment { event: event.to_owned(), hooks: vec![format!("Job.batch n/{event}")] };
+    let run =
+        |event: &str| EventHooks { event: event.to_owned(), hooks: vec![format!("Job.batch n/{event}")] };
     let without_dry_run = |why: NoDryRunReason| ObjectDiff {
         after: json!({"a": 1}),
         no_dry_run: Some(why),
         ..ObjectDiff::default()
     };
-    let prospect = Prospect {
+    let result = DryRunResult {
         namespace: Some("n".to_owned()),
-        hooks: vec![moment("post-upgrade"), moment("pre-upgrade")],
+        hooks: vec![run("post-upgrade"), run("pre-upgrade")],
         objects: vec![
             (identity("w"), without_dry_run(NoDryRunReason::Webhook("w.example.org".to_owned()))),
             (identity("k"), without_dry_run(NoDryRunReason::Kind)),
         ],
         deleted: vec![identity("gone")],
         given_up: vec![(identity("kept"), KeepReason::ResourcePolicy)],
-        ..Prospect::default()
+        ..DryRunResult::default()
     };
-    let told = text(&prospect);
+    let told = text(&result);
     let lines: Vec<&str> = told.lines().filter(|line| line.starts_with(char::is_lowercase)).collect();
     let expected = [
         "create Namespace n",

@@ -6,11 +6,11 @@ use kyma_sdk::Failure;
 
 /// Changes that a reconcile of a component would make on its target now.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Prospect {
+pub struct DryRunResult {
     /// The release's namespace, if it would be created.
     pub namespace: Option<String>,
     /// The hooks that would run, event by event.
-    pub hooks: Vec<Moment>,
+    pub hooks: Vec<EventHooks>,
     /// The objects that would be applied, in their order; some of them may need no change. Objects that are known to
     /// be unchanged are not applied.
     pub objects: Vec<(Identity, ObjectDiff)>,
@@ -28,18 +28,18 @@ pub struct Prospect {
 
 /// Hooks of one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Moment {
+pub struct EventHooks {
     /// Helm's name of the event, such as `pre-upgrade`.
     pub event: String,
     /// `Kind.group namespace/name` of each, in the order in which they run.
     pub hooks: Vec<String>,
 }
 
-impl Prospect {
+impl DryRunResult {
     /// Reports whether the pass would change anything on the target.
     pub fn changes(&self) -> bool {
         self.namespace.is_some()
-            || self.hooks.iter().any(|moment| !moment.hooks.is_empty())
+            || self.hooks.iter().any(|run| !run.hooks.is_empty())
             || self.objects.iter().any(|(_, object)| object.changes())
             || !self.deleted.is_empty()
             || !self.given_up.is_empty()
