@@ -121,9 +121,9 @@ pub(crate) struct Session {
     /// StorageClasses of pending claims, and whether each binds only with the first Pod.
     pub(crate) classes: BTreeMap<String, bool>,
     /// Causes that hold up objects, while they are not ready.
-    pub(crate) holdups: BTreeMap<Identity, String>,
+    pub(crate) delay_causes: BTreeMap<Identity, String>,
     /// Time of the last read of these causes.
-    pub(crate) explained: Option<Explained>,
+    pub(crate) cause_read: Option<CauseReadTime>,
     /// Whether a read found the default custom resource although no watch shows it.
     pub(crate) default_confirmed: bool,
     /// Recent corrections of drift, by object.
@@ -132,7 +132,7 @@ pub(crate) struct Session {
 
 /// A read of the causes that hold up objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Explained {
+pub(crate) struct CauseReadTime {
     /// Beginning of the wait that it belongs to, in Unix seconds.
     pub(crate) wait: i64,
     /// Time of the read, in Unix seconds.

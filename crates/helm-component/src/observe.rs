@@ -91,7 +91,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         left: recorded.left.clone(),
         fails_in: health::fails_in(HealthContext::of(pass), &snapshot, &pieces, made),
         unjudged: health::is_unjudged(pass, &snapshot, &pieces),
-        unexplained: health::is_unexplained(pass, &pieces),
+        causes_due: health::are_causes_due(pass, &pieces),
         pieces,
         applied: pass.done.applied,
         inventory: recorded.inventory.clone(),

@@ -147,7 +147,7 @@ pub(crate) struct Done {
     /// Whether objects were read whose health was determined by other rules.
     pub(crate) judged: bool,
     /// Whether the causes that hold up objects were read.
-    pub(crate) explained: bool,
+    pub(crate) causes_read: bool,
     /// Namespaces that this pass has read, to see whether they are being deleted.
     pub(crate) read_namespaces: BTreeSet<String>,
     /// Result of storing the Ready release, once it was tried.

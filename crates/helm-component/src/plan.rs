@@ -47,7 +47,7 @@ pub enum Step {
     /// Read objects whose health was determined by other rules than the component has now.
     Judge,
     /// Read once what holds up objects that take long.
-    Explain,
+    ReadCauses,
     /// Delete objects that are no longer desired.
     Prune(Vec<Identity>),
     /// Record the content as a revision of the release, as Helm does.
@@ -232,7 +232,7 @@ fn hooks_after(seen: &Observed) -> Option<Step> {
 /// Returns the step while hooks wait. Health is reported then too, so the causes that hold up objects are read first.
 fn rest_of_hooks(seen: &Observed, rest: &Rest) -> Step {
     let waits = matches!(rest, Rest::Hook(_)) && seen.watched;
-    if waits && seen.unexplained { Step::Explain } else { Step::Rest(rest.clone()) }
+    if waits && seen.causes_due { Step::ReadCauses } else { Step::Rest(rest.clone()) }
 }
 
 /// Returns the step that waits for the lists of the watches, which come as events. A kind that is no longer served
@@ -295,8 +295,8 @@ fn settle(seen: &Observed) -> Step {
     if let Some(manager) = &seen.stray_manager {
         return Step::Rest(Rest::StrayManager(manager.clone()));
     }
-    if seen.unexplained {
-        return Step::Explain;
+    if seen.causes_due {
+        return Step::ReadCauses;
     }
     let failed = seen.failing();
     if !failed.is_empty() {

@@ -168,7 +168,7 @@ impl<'a> Pass<'a> {
                 Step::Test => self.run_tests().await,
                 Step::Sweep => self.sweep().await,
                 Step::Judge => self.judge_health(&seen).await,
-                Step::Explain => self.explain(&seen).await,
+                Step::ReadCauses => self.read_causes(&seen).await,
                 Step::Remove => self.remove(&seen).await,
                 Step::Rest(Rest::WaitingForSync) => {
                     let rest = self.answers().await.map_or_else(Rest::Failed, |()| Rest::WaitingForSync);
@@ -220,8 +220,8 @@ impl<'a> Pass<'a> {
         self.session.unready_since =
             waits.then(|| since.unwrap_or_else(|| jiff::Timestamp::now().as_second()));
         if !waits {
-            self.session.holdups.clear();
-            self.session.explained = None;
+            self.session.delay_causes.clear();
+            self.session.cause_read = None;
         }
         if seen.watched {
             self.session.unhealthy = self.order == Order::Install && !seen.failing().is_empty();

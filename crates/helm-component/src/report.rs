@@ -153,8 +153,8 @@ fn is_there(seen: &Observed, rest: &Rest) -> bool {
 /// Returns the time until health, or the cause of a delay, may change without an event.
 fn health_due(pass: &Pass<'_>, seen: &Observed) -> Option<std::time::Duration> {
     let waits = seen.watched && !seen.unready().is_empty();
-    let explained = observe::health::explained_in(pass).filter(|_| waits);
-    seen.fails_in.into_iter().chain(explained.filter(|left| !left.is_zero())).min()
+    let cause_read = observe::health::next_cause_read(pass).filter(|_| waits);
+    seen.fails_in.into_iter().chain(cause_read.filter(|left| !left.is_zero())).min()
 }
 
 /// Requeues after this time, unless an earlier requeue is planned.

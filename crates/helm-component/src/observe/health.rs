@@ -13,7 +13,7 @@ use crate::target_cache::{Snapshot, WatchedObject};
 
 /// Seconds after which the causes that hold up objects are read, and then read again: at the first read a Pod may not
 /// exist yet, and the cause may change later.
-const LOOKS: [i64; 5] = [10, 40, 160, 640, 2560];
+const CAUSE_READ_SECONDS: [i64; 5] = [10, 40, 160, 640, 2560];
 
 /// Context of a decision on health, besides the object.
 #[derive(Debug, Clone, Copy)]
@@ -96,20 +96,20 @@ pub(super) fn is_unjudged(pass: &Pass<'_>, snapshot: &Snapshot, pieces: &[Piece]
 }
 
 /// Reports whether objects take so long that the causes that hold them up should be read.
-pub(super) fn is_unexplained(pass: &Pass<'_>, pieces: &[Piece]) -> bool {
+pub(super) fn are_causes_due(pass: &Pass<'_>, pieces: &[Piece]) -> bool {
     let waits = |piece: &Piece| piece.counts && piece.health != Some(HealthStatus::Current);
-    explained_in(pass) == Some(Duration::ZERO) && pieces.iter().any(waits)
+    next_cause_read(pass) == Some(Duration::ZERO) && pieces.iter().any(waits)
 }
 
 /// Returns the time until the causes are read; `None` after the last read, or if nothing is awaited.
-pub(crate) fn explained_in(pass: &Pass<'_>) -> Option<Duration> {
+pub(crate) fn next_cause_read(pass: &Pass<'_>) -> Option<Duration> {
     let since = pass.session.unready_since?;
     if pass.order != Order::Install {
         return None;
     }
-    let looked = pass.session.explained.filter(|explained| explained.wait == since);
-    let left = look_in(since, looked.map(|explained| explained.at), Timestamp::now().as_second())?;
-    Some(if pass.done.explained { in_another_pass(left) } else { left })
+    let last_read = pass.session.cause_read.filter(|read| read.wait == since);
+    let left = time_until_cause_read(since, last_read.map(|read| read.at), Timestamp::now().as_second())?;
+    Some(if pass.done.causes_read { in_another_pass(left) } else { left })
 }
 
 /// Returns the pause until the read of another pass: each pass reads once.
@@ -118,10 +118,10 @@ fn in_another_pass(left: Duration) -> Duration {
 }
 
 /// Returns the time until the next read of the causes that hold up objects; `None` after the last read. `since`:
-/// beginning of the wait, `looked`: time of the previous read, both in Unix seconds.
-fn look_in(since: i64, looked: Option<i64>, now: i64) -> Option<Duration> {
-    let mut looks = LOOKS.iter().map(|after| since.saturating_add(*after));
-    let next = looks.find(|at| looked.is_none_or(|looked| looked < *at))?;
+/// beginning of the wait, `last_read`: time of the previous read, both in Unix seconds.
+fn time_until_cause_read(since: i64, last_read: Option<i64>, now: i64) -> Option<Duration> {
+    let mut reads = CAUSE_READ_SECONDS.iter().map(|after| since.saturating_add(*after));
+    let next = reads.find(|at| last_read.is_none_or(|last_read| last_read < *at))?;
     Some(Duration::from_secs(u64::try_from(next.saturating_sub(now)).unwrap_or_default()))
 }
 
@@ -135,9 +135,9 @@ pub(super) fn why(
     if status == Some(HealthStatus::Current) {
         return String::new();
     }
-    let explained = pass.session.explained.map(|explained| explained.wait);
-    let of_this_wait = explained == pass.session.unready_since;
-    let found = pass.session.holdups.get(identity).filter(|_| of_this_wait).cloned();
+    let wait = pass.session.cause_read.map(|read| read.wait);
+    let of_this_wait = wait == pass.session.unready_since;
+    let found = pass.session.delay_causes.get(identity).filter(|_| of_this_wait).cloned();
     let failed = seen.and_then(|seen| seen.health.as_ref());
     let failed = failed.filter(|_| status == Some(HealthStatus::Failed)).map(|health| health.message.clone());
     found.or(failed).unwrap_or_default()
@@ -207,7 +207,9 @@ mod tests {
 
     #[test]
     fn what_takes_long_is_looked_at_again_after_pauses_that_grow_and_a_last_time() {
-        let left = |looked: Option<i64>, now: i64| look_in(100, looked, now).map(|left| left.as_secs());
+        let left = |last_read: Option<i64>, now: i64| {
+            time_until_cause_read(100, last_read, now).map(|left| left.as_secs())
+        };
         assert_eq!(left(None, 100), Some(10));
         assert_eq!((left(None, 110), left(None, 500)), (Some(0), Some(0)));
         assert_eq!((left(Some(110), 110), left(Some(139), 139)), (Some(30), Some(1)));
@@ -217,9 +219,9 @@ mod tests {
 
     #[test]
     fn a_pass_that_looked_says_when_the_next_one_is_to() {
-        let next = |now: i64| look_in(100, Some(now), now).map(in_another_pass);
+        let next = |now: i64| time_until_cause_read(100, Some(now), now).map(in_another_pass);
         assert_eq!(next(110), Some(Duration::from_secs(30)));
-        let slow = look_in(100, Some(139), 141).map(in_another_pass);
+        let slow = time_until_cause_read(100, Some(139), 141).map(in_another_pass);
         assert_eq!(slow, Some(Duration::from_secs(1)), "not again in the same pass");
         assert_eq!(next(2660), None, "that was the last one");
     }

@@ -249,7 +249,7 @@ pub struct Observed {
     /// read them.
     pub unjudged: bool,
     /// Whether objects take so long that the causes should be read, and this pass did not read them.
-    pub unexplained: bool,
+    pub causes_due: bool,
     /// Remaining objects of the removal, once it was tried in this pass.
     pub removal: Option<Result<Vec<String>, Failure>>,
 }

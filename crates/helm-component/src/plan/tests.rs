@@ -93,7 +93,7 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         manager: None,
         fails_in: None,
         unjudged: false,
-        unexplained: false,
+        causes_due: false,
         removal: None,
     }
 }
@@ -490,9 +490,9 @@ fn what_other_rules_judged_is_read_before_health_is_told() {
 #[test]
 fn what_takes_long_is_looked_at_once_and_told_with_its_cause() {
     let mut seen = running(vec![Piece { health: Some(HealthStatus::InProgress), ..piece(deployment()) }]);
-    seen.unexplained = true;
-    assert_eq!(next(&seen), Step::Explain);
-    seen.unexplained = false;
+    seen.causes_due = true;
+    assert_eq!(next(&seen), Step::ReadCauses);
+    seen.causes_due = false;
     seen.pieces[0].why = "Pod d-1: container main: ImagePullBackOff".to_owned();
     let named = format!("{} (Pod d-1: container main: ImagePullBackOff)", deployment());
     assert_eq!(next(&seen), Step::Rest(Rest::Progressing(vec![named])));

@@ -55,7 +55,7 @@ impl Pass<'_> {
                 Step::Rest(rest) => return Ok(self.dry_run_result(result, &dry_run, &seen, rest)),
                 Step::Judge => self.judge_health(&seen).await,
                 // Its result is only used after the apply.
-                Step::Explain => self.done.explained = true,
+                Step::ReadCauses => self.done.causes_read = true,
                 Step::ConfirmDefaultResource => self.done.default_confirmed = true,
                 Step::StoreRollbackTarget => self.done.rollback_target = Some(Ok(())),
                 Step::Test => self.done.tests = Some(Ok(None)),

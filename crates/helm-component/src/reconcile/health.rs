@@ -13,24 +13,24 @@ use kyma_sdk::{Failure, evaluate_on_thread, target_group};
 use serde_json::Value;
 
 use super::{Pass, failure};
-use crate::memory::Explained;
+use crate::memory::CauseReadTime;
 use crate::observe::health::classes;
 use crate::plan::{self, Order};
 
 /// Maximum number of parallel reads.
-const PARALLEL: usize = 8;
+const MAX_PARALLEL_READS: usize = 8;
 /// Timeout for the evaluation of the expressions of one object.
 const JUDGING_DEADLINE: Duration = Duration::from_secs(10);
 /// Maximum number of objects of a component whose causes are read.
-const EXPLAINED: usize = 5;
+const MAX_CAUSE_READS: usize = 5;
 /// Maximum number of Pods and ReplicaSets that are read for one object.
-const LOOKED_AT: u32 = 20;
-/// Message for a claim whose class waits for the first Pod.
-const WAITS: &str = "WaitForFirstConsumer";
+const MAX_LISTED_PODS: u32 = 20;
+/// Binding mode of a StorageClass that waits for the first Pod.
+const WAIT_FOR_FIRST_CONSUMER: &str = "WaitForFirstConsumer";
 /// Annotation with the revision of the Deployment that a ReplicaSet belongs to.
-const REVISION: &str = "deployment.kubernetes.io/revision";
+const REVISION_ANNOTATION: &str = "deployment.kubernetes.io/revision";
 /// Label that a ReplicaSet of a Deployment and its Pods share.
-const TEMPLATE: &str = "pod-template-hash";
+const POD_TEMPLATE_HASH_LABEL: &str = "pod-template-hash";
 
 impl Pass<'_> {
     /// Notes Jobs of the inventory that have finished and that Kubernetes deletes by itself.
@@ -54,7 +54,7 @@ impl Pass<'_> {
         }
         let this = &*self;
         let reads = stream::iter(snapshot.unjudged).map(|identity| this.read_and_judge(identity));
-        match reads.buffer_unordered(PARALLEL).try_collect::<()>().await {
+        match reads.buffer_unordered(MAX_PARALLEL_READS).try_collect::<()>().await {
             Ok(()) => self.shared.target_cache.all_judged(&self.context.target, &self.key),
             Err(failure) => self.done.load = Some(failure),
         }
@@ -87,7 +87,9 @@ impl Pass<'_> {
             let waits = match self.session.classes.get(&class) {
                 Some(waits) => *waits,
                 None if kyma_sdk::is_object_name(&class) => match api.get_opt(&class).await {
-                    Ok(found) => found.is_some_and(|one| one.volume_binding_mode.as_deref() == Some(WAITS)),
+                    Ok(found) => found.is_some_and(|one| {
+                        one.volume_binding_mode.as_deref() == Some(WAIT_FOR_FIRST_CONSUMER)
+                    }),
                     Err(error) => {
                         let failure = Failure::target(&format!("read StorageClass {class}"), &error);
                         tracing::debug!(%failure, "its claims count as waiting");
@@ -103,8 +105,8 @@ impl Pass<'_> {
 
     /// Reads, a few times for each wait, the causes that hold up objects. They are only used in messages, so
     /// unreadable ones are left out.
-    pub(super) async fn explain(&mut self, seen: &plan::Observed) {
-        self.done.explained = true;
+    pub(super) async fn read_causes(&mut self, seen: &plan::Observed) {
+        self.done.causes_read = true;
         if self.order != Order::Install {
             return;
         }
@@ -113,24 +115,24 @@ impl Pass<'_> {
             .pieces
             .iter()
             .filter(|piece| piece.counts && !matches!(piece.health, None | Some(HealthStatus::Current)));
-        let mut holdups = BTreeMap::new();
-        for piece in waits.take(EXPLAINED) {
+        let mut causes = BTreeMap::new();
+        for piece in waits.take(MAX_CAUSE_READS) {
             let identity = &piece.identity;
             let own = snapshot.objects.get(identity).and_then(|seen| seen.health.as_ref());
             let own = own.map(|health| health.message.clone()).unwrap_or_default();
-            let found = self.holdup(identity).await.unwrap_or_else(|failure| {
+            let found = self.read_cause(identity).await.unwrap_or_else(|failure| {
                 tracing::debug!(%identity, %failure, "what holds it up cannot be looked at");
                 None
             });
-            holdups.insert(identity.clone(), found.unwrap_or(own));
+            causes.insert(identity.clone(), found.unwrap_or(own));
         }
-        self.session.holdups = holdups;
+        self.session.delay_causes = causes;
         let at = jiff::Timestamp::now().as_second();
-        self.session.explained = self.session.unready_since.map(|wait| Explained { wait, at });
+        self.session.cause_read = self.session.unready_since.map(|wait| CauseReadTime { wait, at });
     }
 
     /// Returns the cause that a workload or its newest Pods show; `None` if they show none.
-    async fn holdup(&self, identity: &Identity) -> Result<Option<String>, Failure> {
+    async fn read_cause(&self, identity: &Identity) -> Result<Option<String>, Failure> {
         if identity.is("", "Pod") {
             let pod = self.whole(identity).await.map_err(|error| failure(&error))?;
             return Ok(pod.and_then(|pod| kyma_health::pod_failure_reason(&pod.data)));
@@ -149,8 +151,8 @@ impl Pass<'_> {
             if let Some(refused) = kyma_health::replica_failure(&newest.data) {
                 return Ok(Some(refused));
             }
-            if let Some(hash) = newest.labels().get(TEMPLATE) {
-                selector = format!("{selector},{TEMPLATE}={hash}");
+            if let Some(hash) = newest.labels().get(POD_TEMPLATE_HASH_LABEL) {
+                selector = format!("{selector},{POD_TEMPLATE_HASH_LABEL}={hash}");
             }
             owner = newest.metadata.uid.unwrap_or_default();
         }
@@ -173,7 +175,7 @@ impl Pass<'_> {
     ) -> Result<Vec<DynamicObject>, Failure> {
         let Some(mapping) = self.kinds.preferred(kind) else { return Ok(vec![]) };
         let api = mapping.api(&self.cluster.client, of.namespace.as_deref());
-        let params = ListParams::default().labels(selector).limit(LOOKED_AT);
+        let params = ListParams::default().labels(selector).limit(MAX_LISTED_PODS);
         let listed = api.list(&params).await;
         listed.map(|list| list.items).map_err(|error| Failure::target(&format!("list {kind}"), &error))
     }
@@ -198,7 +200,7 @@ fn is_owned_by(object: &DynamicObject, uid: &str) -> bool {
 }
 
 fn revision(set: &DynamicObject) -> i64 {
-    let revision = set.annotations().get(REVISION).and_then(|text| text.parse().ok());
+    let revision = set.annotations().get(REVISION_ANNOTATION).and_then(|text| text.parse().ok());
     revision.unwrap_or_default()
 }
 

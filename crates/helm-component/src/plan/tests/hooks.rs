@@ -61,13 +61,13 @@ fn hooks_after_the_apply_wait_for_all_that_can_be_there_and_for_nothing_to_work(
 #[test]
 fn what_takes_long_is_looked_at_while_a_hook_is_awaited_too() {
     let slow = running(vec![Piece { health: Some(HealthStatus::InProgress), ..piece(deployment()) }]);
-    let slow = Observed { content: Content::Loaded, unexplained: true, ..slow };
+    let slow = Observed { content: Content::Loaded, causes_due: true, ..slow };
     for event in [Event::PreInstall, Event::PostInstall] {
         let mut seen = Observed { hooks: HooksDue { rest: Some(waiting()), ..due(event) }, ..slow.clone() };
-        assert_eq!(next(&seen), Step::Explain);
-        seen.unexplained = false;
+        assert_eq!(next(&seen), Step::ReadCauses);
+        seen.causes_due = false;
         assert_eq!(next(&seen), Step::Rest(waiting()), "once");
-        seen.unexplained = true;
+        seen.causes_due = true;
         seen.hooks.rest = Some(Rest::Failed(fault()));
         assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())), "the end of a hook comes first");
     }
