@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 /// Maximum size of an annotation's value, in bytes.
-const ANNOTATION: usize = 4 << 10;
+const MAX_ANNOTATION_BYTES: usize = 4 << 10;
 
 /// Why the spec's changes are refused. Messages contain keys, never values.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Changes {
         Ok(Self {
             patches: Patches::parse(spec.patches.as_deref().unwrap_or_default())?,
             labels: checked("labels", labels, patterns::is_label_value)?,
-            annotations: checked("annotations", annotations, |value| value.len() <= ANNOTATION)?,
+            annotations: checked("annotations", annotations, |value| value.len() <= MAX_ANNOTATION_BYTES)?,
         })
     }
 

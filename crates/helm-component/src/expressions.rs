@@ -12,7 +12,7 @@ use serde_json::Value;
 /// Message for an object whose expression exceeds its budget.
 const TOO_LARGE: &str = "would take too long";
 /// Maximum length of an expression's error in messages, in characters.
-const WORDS: usize = 200;
+const MAX_ERROR_CHARS: usize = 200;
 
 /// The expressions of one component, compiled.
 #[derive(Debug, Default)]
@@ -88,7 +88,7 @@ impl Rule {
     fn of(number: usize, one: &HealthExpression) -> Result<Self, Failure> {
         let compile = |field: &str, text: &str| {
             Expression::compile(text).map_err(|error| {
-                let why: String = error.to_string().chars().take(WORDS).collect();
+                let why: String = error.to_string().chars().take(MAX_ERROR_CHARS).collect();
                 Failure::new(Reason::SpecInvalid, format!("spec.health.expressions[{number}].{field} {why}"))
             })
         };

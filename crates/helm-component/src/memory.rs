@@ -63,7 +63,7 @@ pub(crate) struct RecordedStatus {
 }
 
 /// Prefix of the list of released objects in conditions and events.
-pub(crate) const LEFT: &str = "left on the target: ";
+pub(crate) const LEFT_OBJECTS_PREFIX: &str = "left on the target: ";
 
 /// In-memory state of one component.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
@@ -261,7 +261,7 @@ impl RecordedStatus {
 /// Returns the objects that the component reported as released.
 fn left(conditions: &[Condition]) -> Vec<String> {
     let applied = condition::get(conditions, condition::types::APPLIED);
-    let said = applied.and_then(|applied| applied.message.split_once(LEFT));
+    let said = applied.and_then(|applied| applied.message.split_once(LEFT_OBJECTS_PREFIX));
     said.map(|(_, left)| left.to_owned()).into_iter().collect()
 }
 

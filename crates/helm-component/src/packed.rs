@@ -9,14 +9,14 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 /// Maximum size of a packed text in bytes: API servers accept 1 MiB.
-pub(crate) const PACKED: usize = 960 << 10;
+pub(crate) const MAX_PACKED_BYTES: usize = 960 << 10;
 /// Maximum size in bytes to which a text is unpacked. Rendered text is smaller.
-const UNPACKED: u64 = 64 << 20;
+const MAX_UNPACKED_BYTES: u64 = 64 << 20;
 
 /// Why a text cannot be packed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum PackError {
-    #[error("its objects are {size} bytes packed, and a Secret holds {}: split the chart", PACKED)]
+    #[error("its objects are {size} bytes packed, and a Secret holds {}: split the chart", MAX_PACKED_BYTES)]
     TooLarge { size: usize },
     #[error("its objects cannot be packed")]
     Unpackable,
@@ -27,7 +27,7 @@ pub(crate) fn pack(text: &[u8]) -> Result<Vec<u8>, PackError> {
     let mut gzip = GzEncoder::new(vec![], Compression::best());
     let packed = gzip.write_all(text).and_then(|()| gzip.finish());
     let packed = packed.map_err(|_| PackError::Unpackable)?;
-    if packed.len() > PACKED {
+    if packed.len() > MAX_PACKED_BYTES {
         return Err(PackError::TooLarge { size: packed.len() });
     }
     Ok(packed)
@@ -39,7 +39,7 @@ pub(crate) fn unpack(packed: &[u8], sha256: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     let mut text = vec![];
-    GzDecoder::new(packed).take(UNPACKED).read_to_end(&mut text).ok()?;
+    GzDecoder::new(packed).take(MAX_UNPACKED_BYTES).read_to_end(&mut text).ok()?;
     Some(text)
 }
 

@@ -13,7 +13,7 @@ use crate::source::{self, address};
 /// Characters that occur in ranges, and never in tags of a registry.
 const RANGE_ALONE: [char; 8] = ['<', '>', '=', '~', '^', '|', '*', ','];
 /// Maximum length of the reason for which a version stays.
-const LONGEST: usize = 1024;
+const MAX_REASON_CHARS: usize = 1024;
 
 /// A range and the repository of its versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,7 +111,7 @@ pub(crate) fn kept(held: ResolvedVersion, failure: &Failure) -> ResolvedVersion 
 }
 
 fn why(reason: Reason, message: &str) -> String {
-    format!("{reason}: {message}").chars().take(LONGEST).collect()
+    format!("{reason}: {message}").chars().take(MAX_REASON_CHARS).collect()
 }
 
 /// Reports whether a text is one exact version.

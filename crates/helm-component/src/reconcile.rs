@@ -48,10 +48,10 @@ use crate::watch_wait::{WATCH_SYNC_TIMEOUT, WatchWait};
 
 /// Maximum number of steps of one pass. Each step occurs once or twice for both installation and rollback, so more
 /// are a bug.
-const STEPS: usize = 48;
+const MAX_STEPS: usize = 48;
 
 /// Time that a kind may take from established to served, and the pause before a retry that will soon succeed.
-const LAG: Duration = Duration::from_millis(200);
+const SERVED_DELAY: Duration = Duration::from_millis(200);
 
 impl<'a> Pass<'a> {
     /// Prepares a pass. Discovery of the target comes from the cache in most cases.
@@ -138,7 +138,7 @@ impl<'a> Pass<'a> {
 
     /// Executes steps until nothing more is to do in this pass.
     async fn steps(&mut self) -> Result<(Rest, plan::Observed), Failure> {
-        for _ in 0..STEPS {
+        for _ in 0..MAX_STEPS {
             let seen = observe::observe(self);
             let step = plan::next(&seen);
             let loads_desired = step == Step::Load && seen.content == Content::Stale;

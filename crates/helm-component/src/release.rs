@@ -4,9 +4,9 @@ use kyma_api::{HelmComponent, HelmComponentSpec, HelmComponentStatus};
 use sha2::{Digest as _, Sha256};
 
 /// Longest release name (Helm's rule).
-const NAME: usize = 53;
+const MAX_NAME_LENGTH: usize = 53;
 /// Hex digits of the hash at the end of a shortened name.
-const HASH: usize = 8;
+const HASH_DIGITS: usize = 8;
 
 /// Name and namespace of a release.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,14 +59,14 @@ pub(crate) fn default_name(component: &HelmComponent) -> Option<String> {
 fn label(name: &str, status: Option<&HelmComponentStatus>) -> String {
     let text = characters(name);
     let whole = text.trim_matches('-');
-    if whole.len() <= NAME {
+    if whole.len() <= MAX_NAME_LENGTH {
         return whole.to_owned();
     }
     if has_earlier_name(status) {
-        return text.chars().take(NAME).collect::<String>().trim_matches('-').to_owned();
+        return text.chars().take(MAX_NAME_LENGTH).collect::<String>().trim_matches('-').to_owned();
     }
-    let hash: String = hex::encode(Sha256::digest(name.as_bytes())).chars().take(HASH).collect();
-    let cut: String = whole.chars().take(NAME - HASH - 1).collect();
+    let hash: String = hex::encode(Sha256::digest(name.as_bytes())).chars().take(HASH_DIGITS).collect();
+    let cut: String = whole.chars().take(MAX_NAME_LENGTH - HASH_DIGITS - 1).collect();
     format!("{}-{hash}", cut.trim_end_matches('-'))
 }
 
@@ -80,7 +80,7 @@ fn is_name(name: &str) -> bool {
     let is_part = |part: &str| {
         !part.is_empty() && !part.starts_with('-') && !part.ends_with('-') && part.bytes().all(is_allowed)
     };
-    name.len() <= NAME && name.split('.').all(is_part)
+    name.len() <= MAX_NAME_LENGTH && name.split('.').all(is_part)
 }
 
 /// Reports whether an earlier version of helm-component, which changed more names, installed the release.
@@ -101,7 +101,7 @@ impl Release {
     /// before objects are sent.
     pub(crate) fn name_to_record(&self, component: &str, spec: &HelmComponentSpec) -> Option<&str> {
         let release = Self::full_name(component, spec);
-        let is_shortened = characters(release).trim_matches('-').len() > NAME;
+        let is_shortened = characters(release).trim_matches('-').len() > MAX_NAME_LENGTH;
         (is_shortened || Self::dotted_name(spec).is_some()).then_some(self.name.as_str())
     }
 
@@ -152,9 +152,9 @@ mod tests {
     #[test]
     fn names_that_helm_would_refuse_are_made_acceptable() {
         assert_eq!(label("Some.Module", None), "some-module");
-        assert_eq!(label(&"x".repeat(60), None).len(), NAME);
+        assert_eq!(label(&"x".repeat(60), None).len(), MAX_NAME_LENGTH);
         let cut = label(&format!("{}-tail", "x".repeat(52)), None);
-        assert!(cut.starts_with(&"x".repeat(44)) && cut.len() == NAME, "{cut}");
+        assert!(cut.starts_with(&"x".repeat(44)) && cut.len() == MAX_NAME_LENGTH, "{cut}");
         assert_eq!(label(&"x".repeat(53), None), "x".repeat(53));
     }
 
@@ -190,7 +190,7 @@ mod tests {
         let (first, second) = (label(&format!("{stem}-dev"), None), label(&format!("{stem}-prod"), None));
         assert_ne!(first, second);
         for name in [first, second, label(&format!("{}.{}", "a".repeat(43), "b".repeat(20)), None)] {
-            assert!(name.len() <= NAME && !name.ends_with('-') && !name.contains("--"), "{name}");
+            assert!(name.len() <= MAX_NAME_LENGTH && !name.ends_with('-') && !name.contains("--"), "{name}");
         }
     }
 

@@ -14,16 +14,16 @@ use kyma_targets::{SecretKey, ServiceAccount};
 use crate::bounded::BoundedCache;
 
 /// Maximum number of lists: a rollout over a fleet requests one for each target.
-const LISTS: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+const MAX_LISTS: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 /// Maximum size of all lists, in bytes.
-const BYTES: usize = 4 << 20;
+const MAX_LIST_BYTES: usize = 4 << 20;
 /// Minimum wait of a pass that uses a shared list: after such a wait, other components usually wait too. A pass that
 /// waited less reads only its own release.
-const WAITED: Duration = Duration::from_millis(50);
+const MIN_SHARED_LIST_WAIT: Duration = Duration::from_millis(50);
 /// Maximum age of a shared list.
-const LASTS: Duration = Duration::from_secs(30);
+const SHARED_LIST_TTL: Duration = Duration::from_secs(30);
 /// Time for which a namespace counts as having too many records for a shared list.
-const MANY: Duration = Duration::from_mins(1);
+const TOO_MANY_RECORDS_TTL: Duration = Duration::from_mins(1);
 
 /// Deployed revision of each release.
 pub(crate) type Releases = BTreeMap<String, i64>;
@@ -48,7 +48,10 @@ pub(crate) struct ReleaseRecords {
 
 impl Default for ReleaseRecords {
     fn default() -> Self {
-        Self { kept: BoundedCache::new(LISTS, BYTES, Listed::bytes), single_flight: SingleFlight::new() }
+        Self {
+            kept: BoundedCache::new(MAX_LISTS, MAX_LIST_BYTES, Listed::bytes),
+            single_flight: SingleFlight::new(),
+        }
     }
 }
 
@@ -61,7 +64,11 @@ impl Listed {
     /// Reports whether a reconcile whose last request was at `requested` may use the list now.
     fn serves(&self, requested: Instant, now: Instant) -> bool {
         let age = now.saturating_duration_since(self.begun);
-        if self.releases.is_some() { self.begun >= requested && age < LASTS } else { age < MANY }
+        if self.releases.is_some() {
+            self.begun >= requested && age < SHARED_LIST_TTL
+        } else {
+            age < TOO_MANY_RECORDS_TTL
+        }
     }
 }
 
@@ -79,7 +86,8 @@ impl ReleaseRecords {
         now: Instant,
         list: impl Fn() -> BoxFuture<'static, Result<Option<Releases>, Failure>>,
     ) -> Result<Option<Arc<Releases>>, Failure> {
-        let has_waited = |requested: &Instant| now.saturating_duration_since(*requested) >= WAITED;
+        let has_waited =
+            |requested: &Instant| now.saturating_duration_since(*requested) >= MIN_SHARED_LIST_WAIT;
         let Some(requested) = requested.filter(has_waited) else { return Ok(None) };
         if let Some(listed) = self.kept.get(place).filter(|listed| listed.serves(requested, now)) {
             return Ok(listed.releases);
@@ -145,8 +153,9 @@ mod tests {
         let look = |requested: Instant| {
             let (records, target) = (&records, &target);
             async move {
-                let found =
-                    records.of(&place("n"), Some(requested), requested + WAITED, || target.list()).await;
+                let found = records
+                    .of(&place("n"), Some(requested), requested + MIN_SHARED_LIST_WAIT, || target.list())
+                    .await;
                 found.unwrap().map(|releases| releases.len())
             }
         };
@@ -176,10 +185,10 @@ mod tests {
         };
         let first = Instant::now();
         let here = place("n");
-        let mut early = Box::pin(records.of(&here, Some(first), first + WAITED, slow));
+        let mut early = Box::pin(records.of(&here, Some(first), first + MIN_SHARED_LIST_WAIT, slow));
         assert!(futures::poll!(&mut early).is_pending());
         let second = Instant::now();
-        let late = records.of(&here, Some(second), second + WAITED, slow);
+        let late = records.of(&here, Some(second), second + MIN_SHARED_LIST_WAIT, slow);
         open.send(()).unwrap();
         let (early, late) = future::join(early, late).await;
         assert_eq!((early.unwrap().unwrap().len(), late.unwrap().unwrap().len()), (1, 2));
@@ -199,7 +208,7 @@ mod tests {
     async fn a_place_with_too_many_is_left_alone_for_a_while_and_others_are_not() {
         let (records, target) = (ReleaseRecords::default(), Target::default());
         let requested = Instant::now();
-        let now = requested + WAITED;
+        let now = requested + MIN_SHARED_LIST_WAIT;
         let many = || {
             drop(target.list());
             future::ready(Ok(None)).boxed()
@@ -211,18 +220,21 @@ mod tests {
         assert!(records.of(&place("m"), Some(requested), now, || target.list()).await.unwrap().is_some());
         let many = Listed { begun: requested, releases: None };
         assert!(
-            many.serves(requested + MANY / 2, requested + MANY / 2)
-                && !many.serves(requested, requested + MANY)
+            many.serves(requested + TOO_MANY_RECORDS_TTL / 2, requested + TOO_MANY_RECORDS_TTL / 2)
+                && !many.serves(requested, requested + TOO_MANY_RECORDS_TTL)
         );
         let few = Listed { begun: requested, releases: Some(Arc::default()) };
-        assert!(few.serves(requested, requested + LASTS / 2) && !few.serves(requested, requested + LASTS));
+        assert!(
+            few.serves(requested, requested + SHARED_LIST_TTL / 2)
+                && !few.serves(requested, requested + SHARED_LIST_TTL)
+        );
     }
 
     #[tokio::test]
     async fn a_failure_is_not_kept() {
         let (records, target) = (ReleaseRecords::default(), Target::default());
         let (requested, here) = (Instant::now(), place("n"));
-        let now = requested + WAITED;
+        let now = requested + MIN_SHARED_LIST_WAIT;
         let fails = || future::ready(Err(Failure::new(Reason::TargetTimeout, ""))).boxed();
         let failed = records.of(&here, Some(requested), now, fails).await;
         assert_eq!(failed.unwrap_err().reason, Reason::TargetTimeout);

@@ -28,7 +28,7 @@ use words::{
 
 /// Interval at which API groups that do not answer are asked again: API servers retry them once a minute, and no
 /// event shows that one answers again.
-const SILENT_LOOK: Duration = Duration::from_mins(1);
+const SILENT_GROUP_DISCOVERY_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Result of one reconcile.
 #[derive(Debug, Clone)]
@@ -134,7 +134,7 @@ impl StatusSummary {
             hook: pass.done.hook_left,
             health: health_due(pass, seen),
             check: pass.session.next_check.map(|next| next.saturating_duration_since(Instant::now())),
-            silent: silent.then_some(SILENT_LOOK),
+            silent: silent.then_some(SILENT_GROUP_DISCOVERY_INTERVAL),
             was_ready: seen.content == Content::Recorded && observe::was_ready(pass),
             rollback: RollbackReport::of(pass, seen),
             again: rollback::again(pass),

@@ -16,9 +16,9 @@ use crate::bounded::BoundedCache;
 use crate::render::Chart;
 
 /// Maximum number of opened charts.
-const OPENED: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+const MAX_OPENED_CHARTS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// Maximum size of their archives, in bytes.
-const OPENED_BYTES: usize = 16 << 20;
+const MAX_OPENED_CHART_BYTES: usize = 16 << 20;
 
 /// Charts by the digest of their archive, so that components of the same chart unpack, read and pack it once. The
 /// caller checks before whether the component may read the chart.
@@ -197,7 +197,7 @@ impl ContentLocation {
 
 /// Returns an empty cache of charts: at most 64, with 16 MiB of archives.
 pub(crate) fn opened_charts() -> OpenedCharts {
-    BoundedCache::new(OPENED, OPENED_BYTES, |chart: &Arc<Chart>| chart.archive().len())
+    BoundedCache::new(MAX_OPENED_CHARTS, MAX_OPENED_CHART_BYTES, |chart: &Arc<Chart>| chart.archive().len())
 }
 
 /// Fetches the content of `place`, from the cache if these credentials may read it. With `installed`, other content

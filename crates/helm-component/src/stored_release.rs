@@ -194,6 +194,6 @@ mod tests {
         large.body_mut().insert("data".to_owned(), json!({ "noise": noise }));
         let error = pack(&loaded(vec![large]), "").unwrap_err();
         let PackError::TooLarge { size } = error else { panic!("{error}") };
-        assert!(size > packed::PACKED && !error.to_string().contains(&noise[..8]));
+        assert!(size > packed::MAX_PACKED_BYTES && !error.to_string().contains(&noise[..8]));
     }
 }

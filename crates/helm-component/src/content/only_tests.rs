@@ -11,12 +11,12 @@ use crate::hooks::Hook;
 use crate::render::RenderRequest;
 
 /// Line that `helm template` writes before the path of a document's file.
-const SOURCE: &str = "---\n# Source: ";
+const SOURCE_COMMENT: &str = "---\n# Source: ";
 
 /// Maximum number of kept renders.
-const MOST: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+const MAX_RENDERS: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 /// Maximum size of all kept renders, in bytes.
-const BYTES: usize = 16 << 20;
+const MAX_RENDER_BYTES: usize = 16 << 20;
 
 /// Cache of such renders. The varying results of tests are not used before a user requests tests, and may be
 /// passwords: each render is kept for the component that it was made for, not for another one of the same name.
@@ -24,7 +24,7 @@ pub(crate) struct OnlyTests(BoundedCache<String, Arc<str>>);
 
 impl Default for OnlyTests {
     fn default() -> Self {
-        Self(BoundedCache::new(MOST, BYTES, |text| text.len()))
+        Self(BoundedCache::new(MAX_RENDERS, MAX_RENDER_BYTES, |text| text.len()))
     }
 }
 
@@ -47,7 +47,8 @@ fn key(component: &HelmComponent, request: &RenderRequest) -> String {
 /// tests, so that no part of the release and of its other hooks comes from there.
 pub(super) fn gives(manifest: &str, chart: &str) -> bool {
     let folder = format!("{chart}/templates/tests/");
-    let mut documents = manifest.split(SOURCE).skip(1).filter(|document| document.starts_with(&folder));
+    let mut documents =
+        manifest.split(SOURCE_COMMENT).skip(1).filter(|document| document.starts_with(&folder));
     documents.all(|document| {
         let text = document.split_once('\n').map_or("", |(_, text)| text);
         ObjectSet::parse(text, &Limits::default()).is_ok_and(|set| {

@@ -9,11 +9,11 @@ use sha2::{Digest, Sha256};
 use super::{Event, Hook, of_event};
 
 /// Pause after the first failure; each further failure doubles it.
-const PAUSE: Duration = Duration::from_secs(30);
+const FIRST_RETRY_PAUSE: Duration = Duration::from_secs(30);
 /// Maximum pause after a failure.
-const LONGEST: Duration = Duration::from_mins(10);
+const MAX_RETRY_PAUSE: Duration = Duration::from_mins(10);
 /// Maximum length of a recorded failure, in characters.
-const WORDS: usize = 1024;
+const MAX_MESSAGE_CHARS: usize = 1024;
 
 /// Operation of the current content on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,7 +156,7 @@ pub(crate) fn fail(run: Hooks, failure: &str, now: Timestamp) -> Hooks {
     Hooks {
         phase: HookPhase::Failed,
         last_failure_time: Some(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
-        message: Some(failure.chars().take(WORDS).collect()),
+        message: Some(failure.chars().take(MAX_MESSAGE_CHARS).collect()),
         running: None,
         running_uid: None,
         ..run
@@ -179,7 +179,7 @@ pub(crate) fn pause(record: &Hooks, now: Timestamp) -> Option<Duration> {
     let failed = record.last_failure_time.as_deref().filter(|_| record.phase == HookPhase::Failed)?;
     let failed: Timestamp = failed.parse().ok()?;
     let doublings = u32::try_from(record.attempts.unwrap_or(1) - 1).unwrap_or_default().min(10);
-    let pause = PAUSE.saturating_mul(1 << doublings).min(LONGEST);
+    let pause = FIRST_RETRY_PAUSE.saturating_mul(1 << doublings).min(MAX_RETRY_PAUSE);
     let again = failed.checked_add(SignedDuration::try_from(pause).ok()?).ok()?;
     Duration::try_from(again.duration_since(now)).ok().filter(|left| !left.is_zero())
 }

@@ -6,7 +6,7 @@ use kyma_sdk::Failure;
 use super::{Observed, Rest, RollbackState, Step, install};
 
 /// Maximum number of failed objects in a message.
-const NAMED: usize = 10;
+const MAX_LISTED_OBJECTS: usize = 10;
 
 /// Returns the next step of an installation or a rollback.
 pub(super) fn next(seen: &Observed) -> Step {
@@ -66,5 +66,5 @@ fn is_refused_as_it_is(fault: &Failure) -> bool {
 }
 
 fn first(names: &[String]) -> String {
-    names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ")
+    names.iter().take(MAX_LISTED_OBJECTS).map(String::as_str).collect::<Vec<_>>().join(", ")
 }

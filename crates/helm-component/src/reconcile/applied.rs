@@ -12,7 +12,7 @@ use kyma_sdk::{Failure, WatchSpec};
 use serde_json::json;
 
 use super::terminating_namespaces::fault_of;
-use super::{LAG, Pass, failure};
+use super::{Pass, SERVED_DELAY, failure};
 use crate::blocking::run_blocking;
 use crate::content::{Inputs, Loaded};
 use crate::inventory_status::InventoryEncoding;
@@ -231,7 +231,7 @@ impl Pass<'_> {
                 .is_ok_and(|inputs| inputs.release.create_namespace && inputs.release.namespace == namespace)
         };
         match error.missing_namespace() {
-            Some(namespace) if makes(namespace) => failure(error).retry_after(LAG),
+            Some(namespace) if makes(namespace) => failure(error).retry_after(SERVED_DELAY),
             _ => failure(error),
         }
     }

@@ -10,7 +10,7 @@ use kyma_sdk::{
     is_conflict, is_created_for, none_if_unserved, unreadable_fields,
 };
 
-use super::{LAG, Pass, failure};
+use super::{Pass, SERVED_DELAY, failure};
 use crate::observe::gvk_of;
 
 impl Pass<'_> {
@@ -58,7 +58,7 @@ impl Pass<'_> {
                 };
                 // The kind of a CRD that was just established is served shortly afterwards.
                 let soon = error.failure == kyma_object_set::Failure::NotFound;
-                return Err(if soon { failure.retry_after(LAG) } else { failure });
+                return Err(if soon { failure.retry_after(SERVED_DELAY) } else { failure });
             }
         };
         Ok(created(&mapping, identity, uid))
@@ -134,7 +134,7 @@ impl Pass<'_> {
             let failure = Failure::target("read the default custom resource", &error);
             // The kind of a CRD that was just established is served shortly afterwards.
             let soon = matches!(&error, kube::Error::Api(status) if status.code == 404);
-            if soon { failure.retry_after(LAG) } else { failure }
+            if soon { failure.retry_after(SERVED_DELAY) } else { failure }
         })?;
         Ok(live.map(|live| live.metadata))
     }

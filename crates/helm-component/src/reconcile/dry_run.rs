@@ -12,7 +12,7 @@ use kyma_sdk::Failure;
 use tokio::time::Instant;
 
 use super::prune::unconfirmed;
-use super::{Pass, STEPS, default_resource, failure};
+use super::{MAX_STEPS, Pass, default_resource, failure};
 use crate::dry_run_result::{DryRunResult, EventHooks};
 use crate::hooks::{self, Event};
 use crate::observe;
@@ -31,7 +31,7 @@ impl Pass<'_> {
         self.cluster.dry_run = Some(Arc::clone(&dry_run));
         let mut result = DryRunResult::default();
         let until = Instant::now() + MAX_WATCH_WAIT;
-        let mut steps = 0..STEPS;
+        let mut steps = 0..MAX_STEPS;
         while steps.next().is_some() {
             let seen = observe::observe(&self);
             match plan::next(&seen) {
@@ -50,7 +50,7 @@ impl Pass<'_> {
                 Step::DefaultResource => self.dry_run_default_resource(&mut result).await,
                 Step::Rest(Rest::WaitingForSync) => {
                     self.wait_for_watches(until).await?;
-                    steps = 0..STEPS;
+                    steps = 0..MAX_STEPS;
                 }
                 Step::Rest(rest) => return Ok(self.dry_run_result(result, &dry_run, &seen, rest)),
                 Step::Judge => self.judge_health(&seen).await,

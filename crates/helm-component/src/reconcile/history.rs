@@ -18,17 +18,17 @@ use crate::release_records::Releases;
 use crate::storage::{self, ReleaseStatus, Revision};
 
 /// Page size for records of one release. Helm keeps 10 by default (`--history-max`).
-const RECORDS: u32 = 500;
+const RECORD_PAGE_SIZE: u32 = 500;
 /// Maximum number of pages of one release.
 const MAX_RECORD_PAGES: usize = 40;
 /// Maximum number of records in a shared list of all releases of a namespace.
-const RECORDS_OF_ALL: u32 = 200;
+const MAX_SHARED_RECORDS: u32 = 200;
 /// Label that names the release.
 const RELEASE_LABEL: &str = "name";
 /// Highest valid revision: Helm's counter is a 32-bit integer on some platforms.
 const MAX_REVISION: i64 = 2_147_483_646;
 /// Number of kept revisions if the spec has none, as in Helm.
-const KEPT: usize = 10;
+const DEFAULT_MAX_REVISIONS: usize = 10;
 
 /// A record, described by its Secret without the content.
 struct Record {
@@ -155,7 +155,7 @@ impl Pass<'_> {
     async fn drop_oldest(&self, others: &[Record]) -> Result<(), Failure> {
         let release = self.context.resource.spec.release.as_ref();
         let kept = release.and_then(|release| release.history.as_ref()?.max);
-        let kept = kept.and_then(|kept| usize::try_from(kept).ok()).unwrap_or(KEPT).max(1);
+        let kept = kept.and_then(|kept| usize::try_from(kept).ok()).unwrap_or(DEFAULT_MAX_REVISIONS).max(1);
         let surplus = surplus(others, kept);
         if surplus.is_empty() || self.context.may_delete().await.is_err() {
             return Ok(());
@@ -219,7 +219,7 @@ async fn records(secrets: &Api<Secret>, release: &str) -> Result<Vec<Record>, Fa
 
 /// Lists all Secrets of a selector, page by page.
 async fn list_all(secrets: &Api<Secret>, selector: &str) -> kube::Result<Vec<PartialObjectMeta<Secret>>> {
-    let mut params = ListParams::default().labels(selector).limit(RECORDS);
+    let mut params = ListParams::default().labels(selector).limit(RECORD_PAGE_SIZE);
     let mut found = Vec::new();
     for _ in 0..MAX_RECORD_PAGES {
         let page = secrets.list_metadata(&params).await?;
@@ -250,7 +250,7 @@ pub(super) async fn deployed(secrets: &Api<Secret>, release: &str) -> Result<Opt
 /// Returns the deployed revisions of all releases of a namespace; `None` if there are too many, or Secrets may not be
 /// listed.
 pub(super) async fn all_deployed(secrets: &Api<Secret>) -> Result<Option<Releases>, Failure> {
-    match list(secrets, storage::DEPLOYED, RECORDS_OF_ALL).await {
+    match list(secrets, storage::DEPLOYED, MAX_SHARED_RECORDS).await {
         Ok(listed) if listed.metadata.continue_.as_deref().unwrap_or_default().is_empty() => {
             Ok(Some(deployed_in(listed.items)))
         }

@@ -11,7 +11,7 @@ use super::Pass;
 use crate::hooks::{self, HookState};
 
 /// Maximum number of events of one Job that are read.
-const EVENTS: u32 = 100;
+const MAX_EVENTS: u32 = 100;
 
 /// Reporting controller of events about the end of Jobs.
 const CONTROLLER: &str = "job-controller";
@@ -30,7 +30,7 @@ impl Pass<'_> {
             return Ok(state);
         }
         let events: Api<Event> = Api::namespaced(self.cluster.client.clone(), namespace);
-        let params = ListParams::default().fields(&format!("involvedObject.uid={uid}")).limit(EVENTS);
+        let params = ListParams::default().fields(&format!("involvedObject.uid={uid}")).limit(MAX_EVENTS);
         match events.list(&params).await {
             Ok(listed) => {
                 let reasons = listed.items.iter().filter(|event| is_of_controller(event));

@@ -10,7 +10,7 @@ use kyma_sdk::{Authorship, DeleteRequest, Failure, unreadable_fields};
 use serde_json::{Value, json};
 
 use super::apply::has_component;
-use super::{LAG, Pass, failure};
+use super::{Pass, SERVED_DELAY, failure};
 use crate::hooks::{Hook, LiveHook, end};
 use crate::plan::Order;
 
@@ -80,7 +80,7 @@ impl Pass<'_> {
                 }
                 // The kind of a CRD that was just established is served a moment later.
                 let soon = error.failure == kyma_object_set::Failure::NotFound;
-                Err(if soon { failure.retry_after(LAG) } else { failure })
+                Err(if soon { failure.retry_after(SERVED_DELAY) } else { failure })
             }
         }
     }

@@ -21,10 +21,10 @@ use crate::observe;
 use crate::plan::Rest;
 
 /// Default time limit of a hook in seconds, as in Helm.
-const LIMIT: i64 = 300;
+const DEFAULT_HOOK_SECONDS: i64 = 300;
 
 /// Maximum number of reads of one hook that other writers keep changing.
-const TRIES: usize = 4;
+const MAX_HOOK_READS: usize = 4;
 
 impl Pass<'_> {
     /// Runs the hooks of an event. Their wait or failure ends the pass.
@@ -143,7 +143,7 @@ impl Pass<'_> {
         let mapping = self.hook_kind(hook)?;
         let (hook_watches, identity) = (&self.shared.hook_watches, hook.identity());
         let mut started = run.running.as_deref() == Some(&*hook.name());
-        for _ in 0..TRIES {
+        for _ in 0..MAX_HOOK_READS {
             let live = self.live_hook(hook, &mapping).await?;
             // Read after the object, so that the streams' earlier reports are included.
             let state = hook_watches.hook_state(&self.key, &mark, &identity);
@@ -260,7 +260,8 @@ impl Pass<'_> {
 
     fn time_left(&self, live: &LiveHook) -> Duration {
         let timeouts = self.context.resource.spec.timeouts.as_ref();
-        let seconds = timeouts.and_then(|timeouts| timeouts.hook_seconds).map_or(LIMIT, i64::from);
+        let seconds =
+            timeouts.and_then(|timeouts| timeouts.hook_seconds).map_or(DEFAULT_HOOK_SECONDS, i64::from);
         let age = live.created.map_or(0, |created| Timestamp::now().as_second() - created.as_second());
         Duration::from_secs(u64::try_from(seconds - age).unwrap_or_default())
     }

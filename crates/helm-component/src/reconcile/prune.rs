@@ -15,7 +15,7 @@ use crate::component_key::ComponentKey;
 use crate::confirmed::{ALLOW_SHRINK, is_confirmed};
 use crate::content::Loaded;
 use crate::hooks::Hook;
-use crate::memory::LEFT;
+use crate::memory::LEFT_OBJECTS_PREFIX;
 use crate::observe::rollback;
 use crate::ownership_requests::TargetScope;
 use crate::plan::{Content, Observed};
@@ -235,7 +235,7 @@ impl Pass<'_> {
         self.done.kept.extend(removal.kept.keys().cloned());
         self.tell_of("no longer served, forgotten: ", &named(&removal.unserved));
         let left = left(removal, &self.hook_identities());
-        self.tell_of(LEFT, &left);
+        self.tell_of(LEFT_OBJECTS_PREFIX, &left);
         self.session.recorded.left.retain(|said| !left.contains(said));
         self.session.recorded.left.extend(left);
         removal.failed.first().map_or(Ok(()), |error| Err(failure(error)))

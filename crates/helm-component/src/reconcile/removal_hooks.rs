@@ -18,7 +18,7 @@ use crate::removal_hooks;
 use crate::state_secret::StateSecret;
 
 /// Advice for a removal whose hooks cannot be loaded.
-const WAY_OUT: &str = "spec.hooks: Skip lets the removal go on without its hooks";
+const REMEDY: &str = "spec.hooks: Skip lets the removal go on without its hooks";
 
 impl Pass<'_> {
     /// Runs the hooks of a removal event, as of the installed release; returns what it waits for.
@@ -76,7 +76,7 @@ impl Pass<'_> {
         let desired = match self.session.loaded.clone() {
             Some(loaded) => loaded,
             None => self.loaded().await.map_err(|failure| Failure {
-                message: format!("{}; the hooks of the removal come from it, and {WAY_OUT}", failure.message),
+                message: format!("{}; the hooks of the removal come from it, and {REMEDY}", failure.message),
                 ..failure
             })?,
         };
@@ -85,7 +85,7 @@ impl Pass<'_> {
         }
         let message = format!(
             "the hooks of the removal are those of the release that is installed, which was not kept, and the spec asks \
-             for another one: ask for the installed one again, or {WAY_OUT}"
+             for another one: ask for the installed one again, or {REMEDY}"
         );
         Err(Failure::new(Reason::HookFailed, message))
     }

@@ -13,7 +13,7 @@ use crate::ranges::{self, VersionQuery};
 use crate::source;
 
 /// Maximum share by which the interval between two checks is shortened, so that components do not check at once.
-const SPREAD: f64 = 0.1;
+const MAX_INTERVAL_REDUCTION: f64 = 0.1;
 
 /// Returns the version that the source's range resolved to; `None` without a range.
 ///
@@ -42,7 +42,7 @@ pub(super) async fn read(
         return Ok(None);
     }
     let found = look(shared, context, &query).await;
-    session.next_check = every.map(|every| Instant::now() + shorten_randomly(every, SPREAD));
+    session.next_check = every.map(|every| Instant::now() + shorten_randomly(every, MAX_INTERVAL_REDUCTION));
     let resolved = match (held, found) {
         (held, Ok(found)) => ranges::settled(held, &found, &query.request_digest),
         (Some(held), Err(failure)) => ranges::kept(held, &failure),

@@ -13,9 +13,9 @@ use crate::bounded::BoundedCache;
 
 /// Maximum number of kept renders. Most take some kilobytes: a thousand releases of small charts that are removed and
 /// installed again need no second render.
-const ENTRIES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+const MAX_RENDERS: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 /// Maximum size of all kept renders, in bytes.
-const BYTES: usize = 64 << 20;
+const MAX_RENDER_BYTES: usize = 64 << 20;
 
 /// A renderer with a cache: at most 4,096 renders and 64 MiB of text; the least recently used are evicted first.
 /// Concurrent equal requests are rendered once. They share a failure, which is not kept.
@@ -33,7 +33,8 @@ pub struct CachingRenderer<R> {
 impl<R: Renderer> CachingRenderer<R> {
     /// Wraps `inner`.
     pub fn new(inner: R) -> Self {
-        let kept = BoundedCache::new(ENTRIES, BYTES, |rendered: &Rendered| rendered.manifest.len());
+        let kept =
+            BoundedCache::new(MAX_RENDERS, MAX_RENDER_BYTES, |rendered: &Rendered| rendered.manifest.len());
         Self { inner: Arc::new(inner), kept: Arc::new(kept), single_flight: SingleFlight::new() }
     }
 }

@@ -21,14 +21,14 @@ pub(super) struct KindsUse {
 impl KindsUse {
     /// Reads one more file.
     pub(super) fn see(&mut self, text: &[u8]) {
-        self.named |= NAMED.is_match(text);
+        self.named |= API_VERSIONS.is_match(text);
         self.handed_on |= HANDED_ON.is_match(text);
     }
 
     /// Reports whether text that may be evaluated as a template names the list: only then does another list
     /// intentionally give another result.
     pub(super) fn is_named(&self, values: &Map<String, Value>) -> bool {
-        self.named || NAMED.is_match(text(values).as_bytes())
+        self.named || API_VERSIONS.is_match(text(values).as_bytes())
     }
 
     /// Reports whether another list could change the result of the chart.
@@ -37,7 +37,7 @@ impl KindsUse {
     }
 }
 
-static NAMED: LazyLock<Regex> = LazyLock::new(|| pattern("APIVersions"));
+static API_VERSIONS: LazyLock<Regex> = LazyLock::new(|| pattern("APIVersions"));
 
 #[cfg(test)]
 mod tests {

@@ -8,9 +8,9 @@ use super::RenderError;
 use super::chart::TemplateText;
 
 /// Maximum number of violations in a message.
-const VIOLATIONS: usize = 10;
+const MAX_VIOLATIONS: usize = 10;
 /// Maximum length of a summary, in characters.
-const SUMMARY: usize = 600;
+const MAX_SUMMARY_CHARS: usize = 600;
 
 /// Converts the standard error of a failed `helm template` to an error that may be shown.
 pub(super) fn reduce(stderr: &str, chart: &TemplateText) -> RenderError {
@@ -24,7 +24,7 @@ pub(super) fn reduce(stderr: &str, chart: &TemplateText) -> RenderError {
         "helm gave no reason that can be shown without values; run `helm template` with the same values"
             .to_owned()
     });
-    if let Some((end, _)) = summary.char_indices().nth(SUMMARY) {
+    if let Some((end, _)) = summary.char_indices().nth(MAX_SUMMARY_CHARS) {
         summary.truncate(end);
     }
     RenderError::Template { summary }
@@ -240,12 +240,12 @@ fn schema_error(stderr: &str, chart: &TemplateText) -> RenderError {
     }
 }
 
-/// Returns the sorted entries without duplicates, at most [`VIOLATIONS`], and the number of further ones.
+/// Returns the sorted entries without duplicates, at most [`MAX_VIOLATIONS`], and the number of further ones.
 fn limited(mut found: Vec<String>) -> Vec<String> {
     found.sort();
     found.dedup();
-    let more = found.len().saturating_sub(VIOLATIONS);
-    found.truncate(VIOLATIONS);
+    let more = found.len().saturating_sub(MAX_VIOLATIONS);
+    found.truncate(MAX_VIOLATIONS);
     if more > 0 {
         found.push(format!("and {more} more"));
     }

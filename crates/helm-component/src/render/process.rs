@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 use super::{RenderError, RenderLimits, launcher};
 
 /// Maximum number of bytes of standard error that are read.
-const ERROR_TEXT: usize = 64 << 10;
+const MAX_ERROR_BYTES: usize = 64 << 10;
 
 /// Output of the program.
 pub(super) struct Output {
@@ -47,7 +47,7 @@ pub(super) async fn run(
             drop(input);
         };
         let ((), stdout, stderr) =
-            tokio::join!(feed, read_up_to(stdout, limits.output), read_up_to(stderr, ERROR_TEXT));
+            tokio::join!(feed, read_up_to(stdout, limits.output), read_up_to(stderr, MAX_ERROR_BYTES));
         let (stdout, stderr) = (stdout.map_err(engine)?, stderr.map_err(engine)?);
         if stdout.len() > limits.output {
             return Err(RenderError::TooLarge { what: "the rendered text", limit: limits.output });

@@ -21,7 +21,7 @@ pub(super) struct VersionUse {
 impl VersionUse {
     /// Reads one more file.
     pub(super) fn see(&mut self, file: &str, text: &[u8]) {
-        self.named |= NAMED.is_match(text);
+        self.named |= KUBE_VERSION.is_match(text);
         let is_metadata = file.rsplit('/').next() == Some("Chart.yaml");
         self.possible |= HANDED_ON.is_match(text) || (is_metadata && CONSTRAINED.is_match(text));
     }
@@ -29,7 +29,7 @@ impl VersionUse {
     /// Reports whether text that may be evaluated as a template names the version: only then does another version
     /// intentionally give another result.
     pub(super) fn is_named(&self, values: &Map<String, Value>) -> bool {
-        self.named || NAMED.is_match(text(values).as_bytes())
+        self.named || KUBE_VERSION.is_match(text(values).as_bytes())
     }
 
     /// Reports whether another version could change the result of the chart, or make the chart refuse to render.
@@ -43,7 +43,7 @@ pub(super) fn text(values: &Map<String, Value>) -> String {
     serde_json::to_string(values).unwrap_or_default()
 }
 
-static NAMED: LazyLock<Regex> = LazyLock::new(|| pattern("KubeVersion"));
+static KUBE_VERSION: LazyLock<Regex> = LazyLock::new(|| pattern("KubeVersion"));
 /// `.Capabilities`, or its quoted name, without a field after it.
 pub(super) static HANDED_ON: LazyLock<Regex> = LazyLock::new(|| pattern(r#"[."`]Capabilities(?:[^.\w]|\z)"#));
 /// Helm ignores the case of keys, and YAML may escape letters.

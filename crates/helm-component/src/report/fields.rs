@@ -10,7 +10,7 @@ use crate::pass::Pass;
 use crate::plan::{Observed, Order};
 
 /// Maximum number of listed objects that differ from the content.
-const DIFFERING: usize = 20;
+const MAX_LISTED_OBJECTS: usize = 20;
 
 /// Returns the desired version, or that of the rollback target: of the module, or of the chart without a module.
 pub(super) fn version(pass: &Pass<'_>) -> Option<String> {
@@ -72,7 +72,7 @@ fn adoption(recorded: &RecordedStatus) -> Option<Adoption> {
     let adopted = recorded.adopted.clone()?;
     let differing = recorded.inventory.left_as_is().count();
     let names: Vec<String> =
-        recorded.inventory.left_as_is().take(DIFFERING).map(ToString::to_string).collect();
+        recorded.inventory.left_as_is().take(MAX_LISTED_OBJECTS).map(ToString::to_string).collect();
     Some(Adoption {
         differing_count: i32::try_from(differing).ok().filter(|count| *count > 0),
         differing_objects: (!names.is_empty()).then_some(names),

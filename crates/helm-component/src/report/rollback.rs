@@ -18,7 +18,7 @@ use crate::rollback;
 use crate::watch_wait::WATCH_SYNC_TIMEOUT;
 
 /// Time until a retry after the hub refused the stored release, or after the tests could not run.
-const AGAIN: Duration = Duration::from_secs(30);
+const RETRY_PAUSE: Duration = Duration::from_secs(30);
 
 /// The release that failed and its rollback target.
 #[derive(Debug, Clone)]
@@ -79,7 +79,7 @@ impl StatusSummary {
 pub(super) fn again(pass: &Pass<'_>) -> Option<Duration> {
     let stored = matches!(pass.done.rollback_target, Some(Err(_)));
     let tests = matches!(pass.done.tests, Some(Err(_))) && test_request(pass).is_some();
-    (stored || tests).then_some(AGAIN)
+    (stored || tests).then_some(RETRY_PAUSE)
 }
 
 /// Returns the condition of the rollback target; `None` if a rollback was never enabled.

@@ -3,10 +3,10 @@
 use kyma_api::labels::APP_VERSION;
 
 use crate::confirmed::ALLOW_DOWNGRADE;
-use crate::memory::LEFT;
+use crate::memory::LEFT_OBJECTS_PREFIX;
 
 /// Maximum number of objects in one message.
-const NAMED: usize = 10;
+const MAX_LISTED_OBJECTS: usize = 10;
 
 pub(super) fn stray_message(manager: &str) -> String {
     format!("spec.manager names {manager}, which is not among the component's objects")
@@ -39,8 +39,8 @@ pub(super) fn unknown_installation_message(object: &str) -> String {
 pub(super) fn with_left(message: String, left: &[String]) -> String {
     match (message.is_empty(), left.is_empty()) {
         (_, true) => message,
-        (true, false) => format!("{LEFT}{}", list(left)),
-        (false, false) => format!("{message}; {LEFT}{}", list(left)),
+        (true, false) => format!("{LEFT_OBJECTS_PREFIX}{}", list(left)),
+        (false, false) => format!("{message}; {LEFT_OBJECTS_PREFIX}{}", list(left)),
     }
 }
 
@@ -69,7 +69,7 @@ pub(super) fn silent_message(groups: &[String]) -> String {
 
 /// Returns the first entries of a list, in order, and the number of the others.
 pub(crate) fn list(names: &[String]) -> String {
-    let more = names.len().saturating_sub(NAMED);
+    let more = names.len().saturating_sub(MAX_LISTED_OBJECTS);
     let first = names[..names.len() - more].join(", ");
     if more == 0 { first } else { format!("{first} and {more} more") }
 }

@@ -13,11 +13,11 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 /// Maximum size of a stored record in bytes: etcd accepts little more.
-const STORED: usize = 2 << 20;
+const MAX_STORED_BYTES: usize = 2 << 20;
 /// Maximum size of a decompressed record in bytes.
-const PLAIN: u64 = 16 << 20;
+const MAX_DECOMPRESSED_BYTES: u64 = 16 << 20;
 /// First bytes of a compressed record; Helm 2.7 did not compress records.
-const GZIP: [u8; 3] = [0x1f, 0x8b, 0x08];
+const GZIP_MAGIC: [u8; 3] = [0x1f, 0x8b, 0x08];
 
 /// A release that Helm, or a system with Helm inside, installed.
 #[derive(Clone)]
@@ -139,18 +139,18 @@ pub(crate) fn decode(
 
 /// Returns the JSON of a record.
 pub(super) fn unpacked(stored: &[u8]) -> Result<Vec<u8>, StorageError> {
-    if stored.len() > STORED {
-        return Err(StorageError::TooLarge { limit: STORED as u64 });
+    if stored.len() > MAX_STORED_BYTES {
+        return Err(StorageError::TooLarge { limit: MAX_STORED_BYTES as u64 });
     }
     let packed = BASE64_STANDARD.decode(stored).map_err(|_| StorageError::Base64)?;
-    if !packed.starts_with(&GZIP) {
+    if !packed.starts_with(&GZIP_MAGIC) {
         return Ok(packed);
     }
     let mut plain = Vec::new();
-    let read = GzDecoder::new(packed.as_slice()).take(PLAIN + 1).read_to_end(&mut plain);
+    let read = GzDecoder::new(packed.as_slice()).take(MAX_DECOMPRESSED_BYTES + 1).read_to_end(&mut plain);
     read.map_err(|_| StorageError::Gzip)?;
-    if plain.len() as u64 > PLAIN {
-        return Err(StorageError::TooLarge { limit: PLAIN });
+    if plain.len() as u64 > MAX_DECOMPRESSED_BYTES {
+        return Err(StorageError::TooLarge { limit: MAX_DECOMPRESSED_BYTES });
     }
     Ok(plain)
 }
@@ -231,10 +231,14 @@ mod tests {
 
     #[test]
     fn a_record_is_bounded_as_it_is_stored_and_unpacked() {
-        assert!(matches!(read(&vec![b'A'; STORED + 1]), Err(StorageError::TooLarge { .. })));
-        let bomb = BASE64_STANDARD.encode(gzip(&vec![b' '; (PLAIN + 1).try_into().unwrap()]));
-        assert!(bomb.len() < STORED);
-        assert!(matches!(read(bomb.as_bytes()), Err(StorageError::TooLarge { limit: PLAIN })));
+        assert!(matches!(read(&vec![b'A'; MAX_STORED_BYTES + 1]), Err(StorageError::TooLarge { .. })));
+        let bomb =
+            BASE64_STANDARD.encode(gzip(&vec![b' '; (MAX_DECOMPRESSED_BYTES + 1).try_into().unwrap()]));
+        assert!(bomb.len() < MAX_STORED_BYTES);
+        assert!(matches!(
+            read(bomb.as_bytes()),
+            Err(StorageError::TooLarge { limit: MAX_DECOMPRESSED_BYTES })
+        ));
     }
 
     #[test]

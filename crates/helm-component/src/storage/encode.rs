@@ -16,7 +16,7 @@ use crate::hooks::{Event, Hook};
 use crate::release::Release;
 
 /// Maximum size of a Secret, in bytes.
-pub(crate) const LIMIT: usize = 1 << 20;
+pub(crate) const MAX_SECRET_BYTES: usize = 1 << 20;
 
 /// Status of a revision, as Helm names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub(crate) fn encode(revision: &Revision<'_>) -> Result<Value, usize> {
         "apply_method": "ssa",
     });
     let stored = stored(&record);
-    if stored.len() > LIMIT {
+    if stored.len() > MAX_SECRET_BYTES {
         return Err(stored.len());
     }
     let labels = labels(&release.name, *number, revision.status, revision.now);
@@ -234,6 +234,6 @@ mod tests {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             write!(noise, "{seed:x}").unwrap();
         }
-        assert!(encoded(&[object("a", &noise)], ReleaseStatus::Deployed).unwrap_err() > LIMIT);
+        assert!(encoded(&[object("a", &noise)], ReleaseStatus::Deployed).unwrap_err() > MAX_SECRET_BYTES);
     }
 }

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 /// Maximum index of a list, as for `helm --set`.
-const HIGHEST: usize = 65_536;
+const MAX_LIST_INDEX: usize = 65_536;
 
 /// Why a path is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -13,7 +13,7 @@ pub(crate) enum PathError {
     #[error("a key is empty")]
     EmptyKey,
     /// The text in brackets is not a valid index.
-    #[error("an index is not a number from 0 to {HIGHEST}, in brackets after a key")]
+    #[error("an index is not a number from 0 to {MAX_LIST_INDEX}, in brackets after a key")]
     Index,
     /// The path has a key and the value is a list, or the reverse.
     #[error("it leads through a value that is no map or list as the path needs one")]
@@ -128,7 +128,7 @@ fn steps(path: &str) -> Result<Vec<Step>, PathError> {
 }
 
 fn index(digits: &str) -> Option<usize> {
-    let index = digits.parse().ok().filter(|index| *index <= HIGHEST);
+    let index = digits.parse().ok().filter(|index| *index <= MAX_LIST_INDEX);
     index.filter(|_| digits.bytes().all(|digit| digit.is_ascii_digit()))
 }
 

@@ -109,7 +109,8 @@ fn of_1001_records_only_old_ones_of_the_operator_are_deleted() {
     let content = |number: usize| number.is_multiple_of(2).then_some("digest");
     let record = |number: usize| record_of(&number.to_string(), content(number)).unwrap();
     let others: Vec<Record> = (1..=1_001).map(record).collect();
-    let deleted: Vec<i64> = surplus(&others, KEPT).into_iter().filter_map(Record::number).collect();
+    let deleted: Vec<i64> =
+        surplus(&others, DEFAULT_MAX_REVISIONS).into_iter().filter_map(Record::number).collect();
     assert_eq!(deleted, (2..=992).step_by(2).collect::<Vec<i64>>());
     assert!(surplus(&others, others.len() + 1).is_empty());
     assert!(surplus(&others, usize::MAX).is_empty());

@@ -12,11 +12,11 @@ use super::ChartFault;
 use crate::render::context_template;
 
 /// Maximum size of a chart with its subcharts in bytes (Helm's own limit).
-const TOTAL: u64 = 100 << 20;
+const MAX_CHART_BYTES: u64 = 100 << 20;
 /// Maximum number of files of a chart with its subcharts.
-const FILES: usize = 20_000;
+const MAX_CHART_FILES: usize = 20_000;
 /// Maximum depth of nested charts.
-const NESTING: usize = 10;
+const MAX_CHART_DEPTH: usize = 10;
 
 /// Callback for each file: its path below the chart's own folder, and its content.
 type See<'a> = dyn FnMut(&str, &[u8]) -> Result<(), ChartFault> + 'a;
@@ -33,13 +33,14 @@ impl Tree {
     /// Reads the archive of a chart, and the archives in its `charts` folders.
     pub(super) fn read(packed: &[u8]) -> Result<Self, ChartFault> {
         // Limited by the size of the archive: nested archives could unpack to more.
-        let unpacked = TOTAL.min(archive::max_unpacked_bytes(packed.len()));
-        let limits = Limits { unpacked, file: TOTAL, entries: FILES, ..Limits::default() };
+        let unpacked = MAX_CHART_BYTES.min(archive::max_unpacked_bytes(packed.len()));
+        let limits =
+            Limits { unpacked, file: MAX_CHART_BYTES, entries: MAX_CHART_FILES, ..Limits::default() };
         Self::unpack(packed, 0, &mut Unpacker::new(&limits))
     }
 
     fn unpack(archive: &[u8], depth: usize, unpacker: &mut Unpacker) -> Result<Self, ChartFault> {
-        if depth > NESTING {
+        if depth > MAX_CHART_DEPTH {
             return Err(ChartFault::TooDeep);
         }
         let files = unpacker.files("the archive", archive).map_err(ChartFault::Unreadable)?;

@@ -63,7 +63,7 @@ async fn endless_output_is_stopped() {
 async fn endless_error_text_is_cut_and_fails() {
     let output = script("exec /usr/bin/yes >&2", "", RenderLimits::default()).await.unwrap();
     assert!(!output.success);
-    assert_eq!(output.stderr.len(), ERROR_TEXT + 1);
+    assert_eq!(output.stderr.len(), MAX_ERROR_BYTES + 1);
 }
 
 #[tokio::test]
