@@ -20,7 +20,7 @@ use crate::namespaces::Namespaces;
 use crate::owner_waits::OwnerWaits;
 use crate::ownership_requests::OwnershipRequests;
 use crate::ownership_transfers::OwnershipTransfers;
-use crate::plan::{ExistingInstallation, Order, Rest};
+use crate::plan::{ExistingInstallation, Order, StopReason};
 use crate::release::{self, Release};
 use crate::release_names::AlteredNames;
 use crate::release_records::ReleaseRecords;
@@ -120,7 +120,7 @@ pub(crate) struct Done {
     /// Whether CRDs were applied ahead of hooks.
     pub(crate) crds_applied: bool,
     /// Cause of the wait for hooks, or their failure.
-    pub(crate) hooks: Option<Rest>,
+    pub(crate) hooks: Option<StopReason>,
     /// Remaining time of the hook that the component waits for.
     pub(crate) hook_left: Option<Duration>,
     /// Previous installation of the module, once observed.

@@ -1,6 +1,6 @@
 //! Decides on the next step of a component from the observed state alone. Pure.
 //!
-//! [`next`] is asked again after every step, with the step's outcome in [`Observed`]; it ends with a [`Rest`].
+//! [`next`] is asked again after every step, with the step's outcome in [`Observed`]; it ends with a [`StopReason`].
 //! A step that failed leaves its [`Failure`] behind, so the machine never tries one twice in a pass.
 
 use std::collections::BTreeSet;
@@ -67,12 +67,12 @@ pub enum Step {
     /// Execute one step of the removal.
     Remove,
     /// No further step in this reconcile.
-    Rest(Rest),
+    Stop(StopReason),
 }
 
-/// Why there is nothing more to do in this pass.
+/// Reason for which a pass has no further step.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Rest {
+pub enum StopReason {
     /// Everything is as desired.
     Ready,
     /// The release that was Ready before is installed again, since the desired one failed.
@@ -88,13 +88,13 @@ pub enum Rest {
     /// These objects have failed.
     Unhealthy(Vec<String>),
     /// These objects did not become healthy in time.
-    Overdue(Vec<String>),
+    HealthTimeout(Vec<String>),
     /// Another manager changes these objects repeatedly; their drift is not corrected for a while.
-    Fought(Vec<String>),
+    DriftFlapping(Vec<String>),
     /// `spec.manager` names this object, which the component does not have.
     StrayManager(String),
     /// The target runs this version, which is newer than the desired one.
-    Newer(String),
+    NewerVersion(String),
     /// A user installed this version before, which is newer than the desired one.
     NewerInstallation(String),
     /// A user installed this object before, and its version is unknown.
@@ -114,7 +114,7 @@ pub fn next(seen: &Observed) -> Step {
     match seen.order {
         Order::Remove => remove(seen),
         Order::Install => match &seen.refusal {
-            Some(fault) => Step::Rest(Rest::Failed(fault.clone())),
+            Some(fault) => Step::Stop(StopReason::Failed(fault.clone())),
             // Otherwise objects that the content no longer has would be forgotten.
             None if seen.unread => Step::Sweep,
             None => rollback::next(seen),
@@ -136,7 +136,7 @@ fn install(seen: &Observed) -> Step {
         return wait_for_watches(seen);
     }
     if let Some(newer) = &seen.newer {
-        return Step::Rest(Rest::Newer(newer.clone()));
+        return Step::Stop(StopReason::NewerVersion(newer.clone()));
     }
     let due = seen.pieces.iter().any(|piece| piece.served && seen.needs_apply(piece)) || seen.hooks.release;
     // For content without objects, only the apply notes that it is installed.
@@ -155,7 +155,11 @@ fn install(seen: &Observed) -> Step {
 
 /// Records a refused release as failed.
 fn refused(seen: &Observed, fault: Failure) -> Step {
-    if seen.history.failed { Step::Record(ReleaseStatus::Failed) } else { Step::Rest(Rest::Failed(fault)) }
+    if seen.history.failed {
+        Step::Record(ReleaseStatus::Failed)
+    } else {
+        Step::Stop(StopReason::Failed(fault))
+    }
 }
 
 /// Records the release once all its objects exist. As in Helm without `--wait`, they need not be healthy.
@@ -164,7 +168,7 @@ fn record(seen: &Observed) -> Option<Step> {
         return None;
     }
     match (&seen.history.failure, seen.content) {
-        (Some(failure), _) => Some(Step::Rest(Rest::Failed(failure.clone()))),
+        (Some(failure), _) => Some(Step::Stop(StopReason::Failed(failure.clone()))),
         (None, Content::Loaded) => Some(Step::Record(ReleaseStatus::Deployed)),
         (None, Content::Recorded | Content::Stale) => Some(Step::Load),
     }
@@ -192,8 +196,10 @@ fn fault(seen: &Observed) -> Option<Failure> {
 fn bring(seen: &Observed) -> Step {
     match &seen.existing_installation {
         ExistingInstallation::Unread => Step::ReadExistingInstallation,
-        ExistingInstallation::Newer(version) => Step::Rest(Rest::NewerInstallation(version.clone())),
-        ExistingInstallation::UnknownVersion(object) => Step::Rest(Rest::UnknownInstallation(object.clone())),
+        ExistingInstallation::Newer(version) => Step::Stop(StopReason::NewerInstallation(version.clone())),
+        ExistingInstallation::UnknownVersion(object) => {
+            Step::Stop(StopReason::UnknownInstallation(object.clone()))
+        }
         ExistingInstallation::None if seen.helm_release_unread => Step::FindHelmRelease,
         ExistingInstallation::None if seen.namespace_ready => hooks_before(seen).unwrap_or(Step::Apply),
         ExistingInstallation::None => Step::Namespace,
@@ -203,8 +209,8 @@ fn bring(seen: &Observed) -> Step {
 /// Returns the step for hooks before the apply. As in Helm, CRDs come first.
 fn hooks_before(seen: &Observed) -> Option<Step> {
     let event = seen.hooks.before?;
-    if let Some(rest) = &seen.hooks.rest {
-        return Some(rest_of_hooks(seen, rest));
+    if let Some(stop_reason) = &seen.hooks.stop_reason {
+        return Some(stop_for_hooks(seen, stop_reason));
     }
     let crds = seen.pieces.iter().any(|piece| piece.identity.is_crd() && seen.needs_apply(piece));
     Some(match fault(seen) {
@@ -218,8 +224,8 @@ fn hooks_before(seen: &Observed) -> Option<Step> {
 /// they need not be healthy.
 fn hooks_after(seen: &Observed) -> Option<Step> {
     let event = seen.hooks.after?;
-    if let Some(rest) = &seen.hooks.rest {
-        return Some(rest_of_hooks(seen, rest));
+    if let Some(stop_reason) = &seen.hooks.stop_reason {
+        return Some(stop_for_hooks(seen, stop_reason));
     }
     let is_there = seen.pieces.iter().filter(|piece| piece.served).all(|piece| seen.is_sent(piece));
     match seen.content {
@@ -230,9 +236,9 @@ fn hooks_after(seen: &Observed) -> Option<Step> {
 }
 
 /// Returns the step while hooks wait. Health is reported then too, so the causes that hold up objects are read first.
-fn rest_of_hooks(seen: &Observed, rest: &Rest) -> Step {
-    let waits = matches!(rest, Rest::Hook(_)) && seen.watched;
-    if waits && seen.causes_due { Step::ReadCauses } else { Step::Rest(rest.clone()) }
+fn stop_for_hooks(seen: &Observed, stop_reason: &StopReason) -> Step {
+    let waits = matches!(stop_reason, StopReason::Hook(_)) && seen.watched;
+    if waits && seen.causes_due { Step::ReadCauses } else { Step::Stop(stop_reason.clone()) }
 }
 
 /// Returns the step that waits for the lists of the watches, which come as events. A kind that is no longer served
@@ -240,8 +246,8 @@ fn rest_of_hooks(seen: &Observed, rest: &Rest) -> Step {
 fn wait_for_watches(seen: &Observed) -> Step {
     match &seen.sync_failure {
         _ if seen.sync_timed_out => Step::Rediscover,
-        Some(why) => Step::Rest(Rest::SyncFailed(why.clone())),
-        None => Step::Rest(Rest::WaitingForSync),
+        Some(why) => Step::Stop(StopReason::SyncFailed(why.clone())),
+        None => Step::Stop(StopReason::WaitingForSync),
     }
 }
 
@@ -259,7 +265,7 @@ fn prune(seen: &Observed) -> Option<Step> {
         return Some(Step::Load);
     }
     match &seen.pruned {
-        Some(Err(fault)) => Some(Step::Rest(Rest::Failed(fault.clone()))),
+        Some(Err(fault)) => Some(Step::Stop(StopReason::Failed(fault.clone()))),
         // Remaining objects wait for their finalizers; their watch requeues the component.
         Some(Ok(())) => None,
         None => Some(Step::Prune(surplus)),
@@ -270,7 +276,7 @@ fn prune(seen: &Observed) -> Option<Step> {
 fn settle(seen: &Observed) -> Step {
     match &seen.default_resource {
         DefaultResource::Due => return Step::DefaultResource,
-        DefaultResource::Failed(fault) => return Step::Rest(Rest::Failed(fault.clone())),
+        DefaultResource::Failed(fault) => return Step::Stop(StopReason::Failed(fault.clone())),
         DefaultResource::None | DefaultResource::Made | DefaultResource::Unserved => {}
     }
     let own = seen.groups_of_own_crds();
@@ -281,7 +287,7 @@ fn settle(seen: &Observed) -> Step {
         .filter_map(Piece::lacks)
         .collect();
     if !missing.is_empty() {
-        return Step::Rest(Rest::MissingKinds(missing.into_iter().collect()));
+        return Step::Stop(StopReason::MissingKinds(missing.into_iter().collect()));
     }
     if !seen.watched {
         return wait_for_watches(seen);
@@ -293,22 +299,22 @@ fn settle(seen: &Observed) -> Step {
         return Step::Judge;
     }
     if let Some(manager) = &seen.stray_manager {
-        return Step::Rest(Rest::StrayManager(manager.clone()));
+        return Step::Stop(StopReason::StrayManager(manager.clone()));
     }
     if seen.causes_due {
         return Step::ReadCauses;
     }
     let failed = seen.failing();
     if !failed.is_empty() {
-        return Step::Rest(Rest::Unhealthy(failed));
+        return Step::Stop(StopReason::Unhealthy(failed));
     }
     let fought = seen.fought();
     if !fought.is_empty() {
-        return Step::Rest(Rest::Fought(fought));
+        return Step::Stop(StopReason::DriftFlapping(fought));
     }
     let mut waiting = seen.unready();
     if !waiting.is_empty() && seen.deadline.has_passed() {
-        return Step::Rest(Rest::Overdue(waiting));
+        return Step::Stop(StopReason::HealthTimeout(waiting));
     }
     for piece in seen.pieces.iter().filter(|piece| !seen.is_sent(piece)) {
         let why = piece.waiting.as_deref().unwrap_or("its kind is not served yet");
@@ -318,7 +324,7 @@ fn settle(seen: &Observed) -> Step {
         waiting.push("the kind of the default custom resource".to_owned());
     }
     waiting.dedup();
-    Step::Rest(if waiting.is_empty() { Rest::Ready } else { Rest::Progressing(waiting) })
+    Step::Stop(if waiting.is_empty() { StopReason::Ready } else { StopReason::Progressing(waiting) })
 }
 
 fn remove(seen: &Observed) -> Step {
@@ -340,10 +346,10 @@ fn remove(seen: &Observed) -> Step {
         Some(Err(fault)) => {
             let blocked = fault.reason == Reason::DeletionBlocked;
             let repair = blocked.then(|| repair(seen)).flatten();
-            repair.unwrap_or_else(|| Step::Rest(Rest::Failed(fault.clone())))
+            repair.unwrap_or_else(|| Step::Stop(StopReason::Failed(fault.clone())))
         }
-        Some(Ok(left)) if left.is_empty() => Step::Rest(Rest::Removed),
-        Some(Ok(left)) => Step::Rest(Rest::Removing(left.clone())),
+        Some(Ok(left)) if left.is_empty() => Step::Stop(StopReason::Removed),
+        Some(Ok(left)) => Step::Stop(StopReason::Removing(left.clone())),
     }
 }
 

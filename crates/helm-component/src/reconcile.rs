@@ -41,7 +41,7 @@ use crate::memory::Session;
 use crate::observe;
 use crate::ownership_requests::TargetScope;
 use crate::pass::{Done, Pass, Shared};
-use crate::plan::{self, Content, Order, Rest, Step};
+use crate::plan::{self, Content, Order, Step, StopReason};
 use crate::release_names;
 use crate::report::{ReconcileResult, StatusSummary};
 use crate::watch_wait::{WATCH_SYNC_TIMEOUT, WatchWait};
@@ -131,13 +131,13 @@ impl<'a> Pass<'a> {
     /// Runs the pass to its end and stores the session.
     pub(crate) async fn run(mut self) -> Result<ReconcileResult, Failure> {
         self.note_finished();
-        let (rest, seen) = Box::pin(self.steps()).await?;
+        let (stop_reason, seen) = Box::pin(self.steps()).await?;
         self.pack_record().await;
-        Ok(self.end(rest, &seen))
+        Ok(self.end(stop_reason, &seen))
     }
 
     /// Executes steps until nothing more is to do in this pass.
-    async fn steps(&mut self) -> Result<(Rest, plan::Observed), Failure> {
+    async fn steps(&mut self) -> Result<(StopReason, plan::Observed), Failure> {
         for _ in 0..MAX_STEPS {
             let seen = observe::observe(self);
             let step = plan::next(&seen);
@@ -154,9 +154,10 @@ impl<'a> Pass<'a> {
                 Step::Apply => self.apply(&seen).await,
                 Step::Prune(_) if self.half_time().is_some_and(|half| Instant::now() >= half) => {
                     self.context.waker().wake();
-                    let rest =
-                        Rest::Progressing(vec!["the next pass, which removes what is left over".to_owned()]);
-                    return Ok((rest, seen));
+                    let stop_reason = StopReason::Progressing(vec![
+                        "the next pass, which removes what is left over".to_owned(),
+                    ]);
+                    return Ok((stop_reason, seen));
                 }
                 Step::Prune(surplus) => self.prune(surplus, &seen).await,
                 Step::Record(status) => self.record_release(status).await,
@@ -170,11 +171,12 @@ impl<'a> Pass<'a> {
                 Step::Judge => self.judge_health(&seen).await,
                 Step::ReadCauses => self.read_causes(&seen).await,
                 Step::Remove => self.remove(&seen).await,
-                Step::Rest(Rest::WaitingForSync) => {
-                    let rest = self.answers().await.map_or_else(Rest::Failed, |()| Rest::WaitingForSync);
-                    return Ok((rest, seen));
+                Step::Stop(StopReason::WaitingForSync) => {
+                    let stop_reason =
+                        self.answers().await.map_or_else(StopReason::Failed, |()| StopReason::WaitingForSync);
+                    return Ok((stop_reason, seen));
                 }
-                Step::Rest(rest) => return Ok((rest, seen)),
+                Step::Stop(stop_reason) => return Ok((stop_reason, seen)),
             }
             if let Some(failure) = self.done.load.take() {
                 if loads_desired && self.gives_up_retry(&failure) {
@@ -182,11 +184,11 @@ impl<'a> Pass<'a> {
                 }
                 let seen = observe::observe(self);
                 let Some(Err(blocked)) = self.done.removal.clone() else {
-                    return Ok((Rest::Failed(failure), seen));
+                    return Ok((StopReason::Failed(failure), seen));
                 };
                 // The cause that blocks the removal takes precedence in the status.
                 tracing::warn!(component = %self.key.name, %failure, "drift is not put right");
-                return Ok((Rest::Failed(blocked), seen));
+                return Ok((StopReason::Failed(blocked), seen));
             }
         }
         Err(Failure::new(Reason::Internal, "the pass did not come to an end"))
@@ -214,7 +216,7 @@ impl<'a> Pass<'a> {
         self.shared.memory.keep(self.key.clone(), &self.context.resource, self.session.clone());
     }
 
-    fn end(mut self, rest: Rest, seen: &plan::Observed) -> ReconcileResult {
+    fn end(mut self, stop_reason: StopReason, seen: &plan::Observed) -> ReconcileResult {
         let waits = self.order == Order::Install && (!seen.unready().is_empty() || seen.awaits_news());
         let since = self.session.unready_since;
         self.session.unready_since =
@@ -226,7 +228,7 @@ impl<'a> Pass<'a> {
         if seen.watched {
             self.session.unhealthy = self.order == Order::Install && !seen.failing().is_empty();
         }
-        let is_syncing = matches!(rest, Rest::WaitingForSync | Rest::SyncFailed(_));
+        let is_syncing = matches!(stop_reason, StopReason::WaitingForSync | StopReason::SyncFailed(_));
         let watch_wait = self.session.watch_wait.filter(|_| is_syncing);
         self.session.watch_wait = watch_wait.or_else(|| is_syncing.then(|| WatchWait::begin(Instant::now())));
         self.watch_terminating_namespaces();
@@ -234,12 +236,12 @@ impl<'a> Pass<'a> {
         self.forget_before(seen);
         self.retain_ownership_requests(seen);
         self.settle_sent(seen);
-        if rest == Rest::Ready {
+        if stop_reason == StopReason::Ready {
             // The release that failed before is Ready now.
             self.session.recorded.failed_revision = None;
         }
-        let summary = StatusSummary::of(&mut self, seen, &rest);
-        let is_over = matches!(rest, Rest::Ready | Rest::RolledBack);
+        let summary = StatusSummary::of(&mut self, seen, &stop_reason);
+        let is_over = matches!(stop_reason, StopReason::Ready | StopReason::RolledBack);
         let tests = observe::hooks::test_request(&self).is_some();
         if is_over && !self.session.kinds_awaited && !tests && !self.done.pruning {
             // The caches of artifacts and renders still have the content if drift must be corrected.
@@ -247,7 +249,7 @@ impl<'a> Pass<'a> {
         }
         let Self { shared, context, key, session, .. } = self;
         shared.memory.keep(key, &context.resource, session);
-        ReconcileResult { rest, summary }
+        ReconcileResult { stop_reason, summary }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::deadline::Deadline;
 use crate::effects;
 use crate::observe;
 use crate::pass::Pass;
-use crate::plan::{Content, DefaultResource, Observed, Rest};
+use crate::plan::{Content, DefaultResource, Observed, StopReason};
 use crate::watch_wait::WATCH_SYNC_TIMEOUT;
 
 mod conditions;
@@ -34,7 +34,7 @@ const SILENT_GROUP_DISCOVERY_INTERVAL: Duration = Duration::from_mins(1);
 #[derive(Debug, Clone)]
 pub(crate) struct ReconcileResult {
     /// Result of the plan.
-    pub rest: Rest,
+    pub stop_reason: StopReason,
     /// State to report.
     pub summary: StatusSummary,
 }
@@ -91,7 +91,7 @@ impl StatusSummary {
     }
 
     /// Collects the result of a pass, and notes whether content is still to be applied.
-    pub(crate) fn of(pass: &mut Pass<'_>, seen: &Observed, rest: &Rest) -> Self {
+    pub(crate) fn of(pass: &mut Pass<'_>, seen: &Observed, stop_reason: &StopReason) -> Self {
         let missing = missing(pass, seen);
         pass.session.recorded.pending = !missing.is_empty() || !pass.done.waiting.is_empty();
         let silent = observe::awaits_groups(pass) || missing.has_silent();
@@ -109,12 +109,12 @@ impl StatusSummary {
                 if is_chart { inputs.overridden().to_vec() } else { Vec::new() };
             pass.session.recorded.note_values(&inputs.digest, &inputs.values_from);
         }
-        let is_there = is_there(seen, rest);
+        let is_there = is_there(seen, stop_reason);
         let mut conditions = vec![
-            rendered(pass, seen, rest),
-            applied(seen, rest),
+            rendered(pass, seen, stop_reason),
+            applied(seen, stop_reason),
             dependencies(&missing),
-            healthy(seen, rest),
+            healthy(seen, stop_reason),
         ];
         conditions.extend(rollback::rollback_available(pass));
         conditions.extend(rollback::test_success(pass));
@@ -144,10 +144,13 @@ impl StatusSummary {
 }
 
 /// Reports whether the requested content was completely sent, so that its version is the one on the target.
-fn is_there(seen: &Observed, rest: &Rest) -> bool {
+fn is_there(seen: &Observed, stop_reason: &StopReason) -> bool {
     seen.content != Content::Stale
         && seen.pieces.iter().all(|piece| piece.fault.is_none() && !piece.changed)
-        && !matches!(rest, Rest::WaitingForSync | Rest::SyncFailed(_) | Rest::Newer(_))
+        && !matches!(
+            stop_reason,
+            StopReason::WaitingForSync | StopReason::SyncFailed(_) | StopReason::NewerVersion(_)
+        )
 }
 
 /// Returns the time until health, or the cause of a delay, may change without an event.
@@ -179,18 +182,18 @@ fn truce(pass: &Pass<'_>) -> Option<std::time::Duration> {
 impl ReconcileResult {
     /// Returns the report of an installation.
     pub(crate) fn progress(self) -> Progress {
-        if let (Rest::WaitingForSync, Some(previous)) =
-            (&self.rest, self.summary.rollback.as_ref().and_then(RollbackReport::previous))
+        if let (StopReason::WaitingForSync, Some(previous)) =
+            (&self.stop_reason, self.summary.rollback.as_ref().and_then(RollbackReport::previous))
         {
             return previous;
         }
         // After a restart, the previous report stays until the watches show another state.
-        if self.rest == Rest::WaitingForSync && self.summary.was_ready {
+        if self.stop_reason == StopReason::WaitingForSync && self.summary.was_ready {
             let delay = self.summary.watch_wait.unwrap_or(WATCH_SYNC_TIMEOUT);
             return Progress { version: None, wait: Wait::Answer(delay), ..Progress::ready("") };
         }
-        let is_rolled_back = self.rest == Rest::RolledBack;
-        let mut progress = self.summary.rest(self.rest);
+        let is_rolled_back = self.stop_reason == StopReason::RolledBack;
+        let mut progress = self.summary.progress_at(self.stop_reason);
         if let Some(rollback) = self.summary.rollback.as_ref().filter(|_| !is_rolled_back) {
             progress = rollback.add_to(progress);
         }
@@ -199,21 +202,21 @@ impl ReconcileResult {
 
     /// Returns the report of a removal.
     pub(crate) fn removal(self) -> Result<Removal, Failure> {
-        match self.rest {
-            Rest::Removed => Ok(Removal::Done),
+        match self.stop_reason {
+            StopReason::Removed => Ok(Removal::Done),
             // Remaining and repaired objects are reported with it.
-            Rest::Failed(failure) if failure.class == ErrorClass::Blocked => {
+            StopReason::Failed(failure) if failure.class == ErrorClass::Blocked => {
                 let (status, version) = (self.summary.fields, self.summary.version);
                 Ok(Removal::Waiting(Progress { status, version, ..Progress::stopped(failure) }))
             }
-            Rest::Failed(failure) => Err(failure),
-            Rest::Removing(ref names) if self.summary.deadline.has_passed() => {
+            StopReason::Failed(failure) => Err(failure),
+            StopReason::Removing(ref names) if self.summary.deadline.has_passed() => {
                 let late = with_left(self.summary.late("gone", names), &self.summary.left);
                 let failure = Failure::new(Reason::DeletionTimeout, late);
                 let status = self.summary.fields;
                 Ok(Removal::Waiting(Progress { status, ..Progress::stopped(failure) }))
             }
-            Rest::Removing(ref names) => {
+            StopReason::Removing(ref names) => {
                 let waiting = format!("waiting until these are gone: {}", list(names));
                 let waiting = Removal::waiting(with_left(waiting, &self.summary.left));
                 Ok(match waiting {
@@ -231,68 +234,62 @@ impl ReconcileResult {
 
 impl StatusSummary {
     /// Returns the progress for the result of a pass.
-    fn rest(&self, rest: Rest) -> Progress {
+    fn progress_at(&self, stop_reason: StopReason) -> Progress {
         let sync_pause = self.watch_wait.unwrap_or(WATCH_SYNC_TIMEOUT);
         let delay = self.rediscovery.into_iter().chain(self.again).min();
-        match rest {
+        match stop_reason {
             // Kinds of the content's own CRDs that discovery lacks are not watched, so the pass is repeated.
-            Rest::Ready => {
+            StopReason::Ready => {
                 let soon = delay.into_iter().chain(self.hook).min();
                 soon.map_or_else(|| Progress::ready(""), |soon| Progress::ready("").again_after(soon))
             }
-            Rest::RolledBack => Progress::stopped(self.rolled_back()),
-            Rest::WaitingForSync => {
+            StopReason::RolledBack => Progress::stopped(self.rolled_back()),
+            StopReason::WaitingForSync => {
                 Progress::working("waiting for the first look at the target").again_after(sync_pause)
             }
-            Rest::SyncFailed(failure) => Progress::stopped(failure.retry_after(sync_pause)),
-            Rest::Progressing(names) => {
+            StopReason::SyncFailed(failure) => Progress::stopped(failure.retry_after(sync_pause)),
+            StopReason::Progressing(names) => {
                 let working = Progress::working(format!("waiting for {}", list(&names)));
                 match delay {
                     Some(delay) => working.again_after(delay),
                     None => self.in_time(working),
                 }
             }
-            Rest::Hook(name) => self.in_time(Progress::working(format!("waiting for {name}"))),
-            Rest::StrayManager(name) => {
-                Progress::stopped(Failure::new(Reason::SpecInvalid, stray_message(&name)))
+            StopReason::Hook(name) => self.in_time(Progress::working(format!("waiting for {name}"))),
+            StopReason::StrayManager(name) => stopped(Reason::SpecInvalid, stray_message(&name)),
+            StopReason::NewerVersion(version) => stopped(Reason::DowngradeRefused, newer_message(&version)),
+            StopReason::NewerInstallation(version) => {
+                stopped(Reason::DowngradeRefused, newer_installation_message(&version))
             }
-            Rest::Newer(version) => {
-                Progress::stopped(Failure::new(Reason::DowngradeRefused, newer_message(&version)))
+            StopReason::UnknownInstallation(object) => {
+                stopped(Reason::VersionUnknown, unknown_installation_message(&object))
             }
-            Rest::NewerInstallation(version) => {
-                let failure = Failure::new(Reason::DowngradeRefused, newer_installation_message(&version));
-                Progress::stopped(failure)
-            }
-            Rest::UnknownInstallation(object) => {
-                let failure = Failure::new(Reason::VersionUnknown, unknown_installation_message(&object));
-                Progress::stopped(failure)
-            }
-            Rest::Unhealthy(names) => {
+            StopReason::Unhealthy(names) => {
                 let failure = Failure::new(Reason::Unhealthy, list(&names));
                 Progress { state: State::Error, ..Progress::stopped(failure) }
             }
-            Rest::Overdue(names) => {
+            StopReason::HealthTimeout(names) => {
                 let failure = Failure::new(Reason::HealthTimeout, self.late("ready", &names));
                 Progress { state: State::Error, ..Progress::stopped(failure) }
             }
-            Rest::Fought(names) => {
+            StopReason::DriftFlapping(names) => {
                 let failure = Failure::new(Reason::DriftFlapping, fought_message(&names));
                 let again = self.truce;
                 Progress::stopped(again.map_or(failure.clone(), |again| failure.retry_after(again)))
             }
-            Rest::MissingKinds(kinds) => {
+            StopReason::MissingKinds(kinds) => {
                 let failure = Failure::new(Reason::DependencyMissing, missing_message(&kinds));
                 Progress::stopped(delay.map_or(failure.clone(), |delay| failure.retry_after(delay)))
             }
-            Rest::Failed(failure) => {
+            StopReason::Failed(failure) => {
                 // A target serves a kind only some time after its CRD was created.
                 let delay = delay.filter(|_| self.renders_with_kinds);
                 Progress::stopped(delay.map_or(failure.clone(), |delay| failure.retry_after(delay)))
             }
-            Rest::Removing(names) => {
+            StopReason::Removing(names) => {
                 Progress::working(format!("waiting until these are gone: {}", list(&names)))
             }
-            Rest::Removed => Progress::working("everything is removed"),
+            StopReason::Removed => Progress::working("everything is removed"),
         }
     }
 
@@ -307,6 +304,10 @@ impl StatusSummary {
     fn late(&self, what: &str, names: &[String]) -> String {
         format!("not {what} within {} s: {}", self.deadline.limit.unwrap_or_default(), list(names))
     }
+}
+
+fn stopped(reason: Reason, message: String) -> Progress {
+    Progress::stopped(Failure::new(reason, message))
 }
 
 #[cfg(test)]

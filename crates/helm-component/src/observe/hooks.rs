@@ -21,7 +21,7 @@ pub(super) fn due(pass: &Pass<'_>, content: Content) -> HooksDue {
         before: released.and_then(hooks::before),
         release: released.is_some(),
         after: hooks::after(pass.session.recorded.hooks.as_ref()),
-        rest: pass.done.hooks.clone(),
+        stop_reason: pass.done.hooks.clone(),
         crds_applied: pass.done.crds_applied,
         test,
     }

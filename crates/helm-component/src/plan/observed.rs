@@ -10,7 +10,7 @@ use kyma_sdk::Failure;
 
 use crate::deadline::Deadline;
 use crate::hooks::Event;
-use crate::plan::Rest;
+use crate::plan::StopReason;
 
 /// Operation that the component's spec requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +127,7 @@ pub struct HooksDue {
     /// Whether the loaded content is another release than the installed one, and has hooks.
     pub release: bool,
     /// Wait or failure of the hooks in this pass.
-    pub rest: Option<Rest>,
+    pub stop_reason: Option<StopReason>,
     /// Whether CRDs were applied in this pass, ahead of hooks.
     pub crds_applied: bool,
     /// Whether the user requested the chart's tests and this pass has not handled the request.

@@ -3,7 +3,7 @@
 use kyma_api::{ErrorClass, Reason};
 use kyma_sdk::Failure;
 
-use super::{Observed, Rest, RollbackState, Step, install};
+use super::{Observed, RollbackState, Step, StopReason, install};
 
 /// Maximum number of failed objects in a message.
 const MAX_LISTED_OBJECTS: usize = 10;
@@ -14,12 +14,12 @@ pub(super) fn next(seen: &Observed) -> Step {
         return Step::Retry;
     }
     let step = install(seen);
-    let Step::Rest(rest) = &step else { return step };
-    match (seen.rollback, rest) {
-        (RollbackState::Available, rest) if failed(seen, rest).is_some() => {
-            failed(seen, rest).map_or(step, Step::RollBack)
+    let Step::Stop(stop_reason) = &step else { return step };
+    match (seen.rollback, stop_reason) {
+        (RollbackState::Available, stop_reason) if failed(seen, stop_reason).is_some() => {
+            failed(seen, stop_reason).map_or(step, Step::RollBack)
         }
-        (_, Rest::Ready) => ready(seen),
+        (_, StopReason::Ready) => ready(seen),
         _ => step,
     }
 }
@@ -28,29 +28,29 @@ pub(super) fn next(seen: &Observed) -> Step {
 fn ready(seen: &Observed) -> Step {
     match seen.rollback {
         // Health from before the apply says nothing about the applied objects.
-        _ if seen.awaits_news() => Step::Rest(Rest::Progressing(seen.unreported())),
+        _ if seen.awaits_news() => Step::Stop(StopReason::Progressing(seen.unreported())),
         _ if seen.rollback_target_due => Step::StoreRollbackTarget,
         _ if seen.hooks.test => Step::Test,
-        RollbackState::Active => Step::Rest(Rest::RolledBack),
-        _ => Step::Rest(Rest::Ready),
+        RollbackState::Active => Step::Stop(StopReason::RolledBack),
+        _ => Step::Stop(StopReason::Ready),
     }
 }
 
 /// Returns why the loaded release failed, if that ended the pass: a hook failed, the target refuses an object, or
 /// objects are not healthy. Temporary failures and waits for the user do not count.
-fn failed(seen: &Observed, rest: &Rest) -> Option<Failure> {
-    match rest {
-        Rest::Failed(failure) if seen.hooks.rest.as_ref() == Some(rest) => {
+fn failed(seen: &Observed, stop_reason: &StopReason) -> Option<Failure> {
+    match stop_reason {
+        StopReason::Failed(failure) if seen.hooks.stop_reason.as_ref() == Some(stop_reason) => {
             (failure.reason == Reason::HookFailed).then(|| failure.clone())
         }
-        Rest::Failed(_) => {
+        StopReason::Failed(_) => {
             let mut faults = seen.pieces.iter().filter_map(|piece| piece.fault.as_ref());
             faults.find(|fault| is_refused_as_it_is(fault)).cloned()
         }
-        Rest::Unhealthy(names) if seen.fails_as_it_is() => {
+        StopReason::Unhealthy(names) if seen.fails_as_it_is() => {
             Some(Failure::new(Reason::Unhealthy, format!("failed: {}", first(names))))
         }
-        Rest::Overdue(names) => {
+        StopReason::HealthTimeout(names) => {
             let limit = seen.deadline.limit.unwrap_or_default();
             let late = format!("not ready within {limit} s: {}", first(names));
             Some(Failure::new(Reason::HealthTimeout, late))

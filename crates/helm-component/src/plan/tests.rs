@@ -128,9 +128,9 @@ fn a_first_installation_does_not_wait_for_watches_before_it_applies() {
     seen.watching = true;
     assert_eq!(next(&seen), Step::Apply);
     apply(&mut seen);
-    assert_eq!(next(&seen), Step::Rest(Rest::WaitingForSync), "health is known from watches only");
+    assert_eq!(next(&seen), Step::Stop(StopReason::WaitingForSync), "health is known from watches only");
     seen.watched = true;
-    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
 }
 
 #[test]
@@ -148,11 +148,11 @@ fn what_another_system_handed_over_is_sent_and_counts_as_applied_only_then() {
 fn watches_that_show_nothing_for_long_are_opened_for_what_is_served_by_now() {
     for order in [Order::Install, Order::Remove] {
         let mut seen = Observed { order, watched: false, ..running(vec![piece(deployment())]) };
-        assert_eq!(next(&seen), Step::Rest(Rest::WaitingForSync));
+        assert_eq!(next(&seen), Step::Stop(StopReason::WaitingForSync));
         seen.sync_failure = Some(fault());
         assert_eq!(
             next(&seen),
-            Step::Rest(Rest::SyncFailed(fault())),
+            Step::Stop(StopReason::SyncFailed(fault())),
             "what is not seen is not told to be Ready"
         );
         seen.sync_timed_out = true;
@@ -163,7 +163,7 @@ fn watches_that_show_nothing_for_long_are_opened_for_what_is_served_by_now() {
 #[test]
 fn a_module_is_first_looked_for_where_the_hub_may_have_forgotten_it() {
     let mut seen = Observed { versioned: true, ..fresh(vec![piece(deployment())]) };
-    assert_eq!(next(&seen), Step::Rest(Rest::WaitingForSync));
+    assert_eq!(next(&seen), Step::Stop(StopReason::WaitingForSync));
     seen.watched = true;
     assert_eq!(next(&seen), Step::Apply);
 }
@@ -173,7 +173,7 @@ fn nothing_is_put_over_a_version_that_the_hub_does_not_know() {
     let mut seen = running(vec![piece(deployment())]);
     seen.newer = Some("1.1.0".to_owned());
     seen.owned.insert(config("new"));
-    let refused = Step::Rest(Rest::Newer("1.1.0".to_owned()));
+    let refused = Step::Stop(StopReason::NewerVersion("1.1.0".to_owned()));
     for content in [Content::Recorded, Content::Loaded] {
         seen.content = content;
         seen.pieces[0].changed = true;
@@ -188,11 +188,11 @@ fn nothing_is_put_over_what_somebody_installed_before_unless_it_is_known_to_be_o
         (ExistingInstallation::Unread, Step::ReadExistingInstallation),
         (
             ExistingInstallation::Newer("2.0.0".to_owned()),
-            Step::Rest(Rest::NewerInstallation("2.0.0".to_owned())),
+            Step::Stop(StopReason::NewerInstallation("2.0.0".to_owned())),
         ),
         (
             ExistingInstallation::UnknownVersion("d".to_owned()),
-            Step::Rest(Rest::UnknownInstallation("d".to_owned())),
+            Step::Stop(StopReason::UnknownInstallation("d".to_owned())),
         ),
         (ExistingInstallation::None, Step::Apply),
     ];
@@ -217,7 +217,7 @@ fn what_a_removal_takes_is_searched_for_where_the_inventory_does_not_tell() {
     let older = Observed { newer: Some("1.1.0".to_owned()), ..older };
     assert_eq!(next(&older), Step::Sweep);
     assert_eq!(next(&Observed { swept: true, ..older.clone() }), Step::Remove);
-    assert_eq!(next(&Observed { watched: false, ..older }), Step::Rest(Rest::WaitingForSync));
+    assert_eq!(next(&Observed { watched: false, ..older }), Step::Stop(StopReason::WaitingForSync));
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn what_an_unreadable_record_was_of_is_searched_for_before_anything_is_sent_or_f
         let unread = Observed { unread: true, content, ..fresh(vec![piece(config("a"))]) };
         assert_eq!(next(&unread), Step::Sweep);
         let refused = Observed { refusal: Some(fault()), ..unread };
-        assert_eq!(next(&refused), Step::Rest(Rest::Failed(fault())));
+        assert_eq!(next(&refused), Step::Stop(StopReason::Failed(fault())));
     }
 }
 
@@ -244,7 +244,7 @@ fn stale_content_is_loaded_before_anything_else() {
 
 #[test]
 fn what_is_as_recorded_is_neither_loaded_nor_written() {
-    assert_eq!(next(&running(vec![piece(config("a")), piece(deployment())])), Step::Rest(Rest::Ready));
+    assert_eq!(next(&running(vec![piece(config("a")), piece(deployment())])), Step::Stop(StopReason::Ready));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn after_a_restart_the_watches_speak_first() {
     let mut seen = Observed { watching: false, watched: false, ..running(vec![piece(config("a"))]) };
     assert_eq!(next(&seen), Step::Watch);
     seen.watching = true;
-    assert_eq!(next(&seen), Step::Rest(Rest::WaitingForSync));
+    assert_eq!(next(&seen), Step::Stop(StopReason::WaitingForSync));
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn drift_loads_the_content_and_applies() {
     seen.content = Content::Loaded;
     assert_eq!(next(&seen), Step::Apply);
     seen.drift = DriftMode::Warn;
-    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn without_a_look_at_drift_what_is_gone_stays_so_until_new_content_comes() {
         seen.pieces[0].drift = Some(drift);
         for fought in [true, false] {
             seen.pieces[0].fought = fought;
-            assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+            assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
         }
         seen.pieces[0].changed = true;
         seen.content = Content::Loaded;
@@ -285,7 +285,7 @@ fn without_a_look_at_drift_what_is_gone_stays_so_until_new_content_comes() {
 fn an_object_on_its_way_out_is_applied_again_once_it_is_gone() {
     let mut seen = running(vec![piece(config("a"))]);
     seen.pieces[0].drift = Some(Drift::Deleting);
-    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
     seen.pieces[0].drift = Some(Drift::Gone);
     assert_eq!(next(&seen), Step::Load);
 }
@@ -295,7 +295,7 @@ fn a_refused_object_is_reported_and_not_sent_again_in_the_same_pass() {
     let mut seen = fresh(vec![piece(config("a")), piece(config("b"))]);
     seen.pieces[0].fault = Some(fault());
     apply(&mut seen);
-    assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Failed(fault())));
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn a_missing_kind_blocks_only_its_own_objects() {
     seen.pieces[1].served = false;
     assert_eq!(
         next(&seen),
-        Step::Rest(Rest::MissingKinds(vec!["VirtualService.networking.istio.io".to_owned()]))
+        Step::Stop(StopReason::MissingKinds(vec!["VirtualService.networking.istio.io".to_owned()]))
     );
     seen.pieces[1].served = true;
     assert_eq!(next(&seen), Step::Load, "its arrival is acted on");
@@ -320,7 +320,7 @@ fn a_kind_whose_crd_is_in_the_set_is_awaited_not_missing() {
     seen.pieces[1].served = false;
     assert_eq!(
         next(&seen),
-        Step::Rest(Rest::Progressing(vec![format!("{widget} (its kind is not served yet)")]))
+        Step::Stop(StopReason::Progressing(vec![format!("{widget} (its kind is not served yet)")]))
     );
 }
 
@@ -334,7 +334,7 @@ fn what_is_no_longer_wanted_goes_after_everything_wanted_is_there() {
     apply(&mut seen);
     assert_eq!(next(&seen), Step::Prune(vec![config("c")]));
     seen.pruned = Some(Ok(()));
-    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn what_only_the_record_of_a_taken_over_release_names_stays_until_something_else
     seen.inventory.insert(config("b"), Entry { uid: "u".to_owned(), ..Entry::default() });
     seen.as_found = Some(vec!["b".to_owned()]);
     assert_eq!(seen.surplus(), []);
-    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
     let (identity, entry) = applied(&config("b"));
     seen.inventory.insert(identity, entry);
     assert_eq!(seen.surplus(), [config("b")], "we sent it ourselves");
@@ -362,10 +362,10 @@ fn what_was_replaced_stays_until_the_kind_of_its_successor_is_served() {
     seen.pieces.pop();
     seen.inventory.remove(&rollout);
     seen.pieces[0].served = false;
-    assert_eq!(next(&seen), Step::Rest(Rest::MissingKinds(vec!["Rollout.argoproj.io".to_owned()])));
+    assert_eq!(next(&seen), Step::Stop(StopReason::MissingKinds(vec!["Rollout.argoproj.io".to_owned()])));
     seen.pieces[0].served = true;
     seen.pieces[0].waiting = Some("the CRD is not established yet".to_owned());
-    assert!(matches!(next(&seen), Step::Rest(Rest::Progressing(_))));
+    assert!(matches!(next(&seen), Step::Stop(StopReason::Progressing(_))));
     seen.pieces[0].waiting = None;
     apply(&mut seen);
     assert_eq!(next(&seen), Step::Prune(vec![deployment()]));
@@ -379,7 +379,7 @@ fn what_was_replaced_stays_while_its_successor_waits_for_its_place() {
     seen.pieces.pop();
     seen.pieces[0].waiting = Some("the old object is being deleted".to_owned());
     let waits = format!("{} (the old object is being deleted)", config("a"));
-    assert_eq!(next(&seen), Step::Rest(Rest::Progressing(vec![waits])));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Progressing(vec![waits])));
 }
 
 #[test]
@@ -394,39 +394,39 @@ fn leftovers_of_an_unfinished_operation_are_found_by_their_label() {
 fn the_default_resource_is_made_once_and_waits_for_its_kind() {
     let mut seen = running(vec![piece(config("a"))]);
     seen.default_resource = DefaultResource::Unserved;
-    assert!(matches!(next(&seen), Step::Rest(Rest::Progressing(_))));
+    assert!(matches!(next(&seen), Step::Stop(StopReason::Progressing(_))));
     seen.default_resource = DefaultResource::Due;
     assert_eq!(next(&seen), Step::DefaultResource);
     seen.default_resource = DefaultResource::Made;
-    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
 }
 
 #[test]
 fn only_what_counts_decides_health() {
     let mut seen = running(vec![piece(deployment()), piece(id("apps", "StatefulSet", "s"))]);
     seen.pieces[0].health = None;
-    assert_eq!(next(&seen), Step::Rest(Rest::Progressing(vec![deployment().to_string()])));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Progressing(vec![deployment().to_string()])));
     seen.pieces[0].counts = false;
-    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
 }
 
 #[test]
 fn a_manager_that_the_component_does_not_have_is_never_ready() {
     let mut seen = running(vec![Piece { counts: false, ..piece(deployment()) }]);
     seen.stray_manager = Some("Deployment.apps other".to_owned());
-    assert_eq!(next(&seen), Step::Rest(Rest::StrayManager("Deployment.apps other".to_owned())));
+    assert_eq!(next(&seen), Step::Stop(StopReason::StrayManager("Deployment.apps other".to_owned())));
 }
 
 #[test]
 fn a_default_resource_that_is_the_manager_decides_health() {
     let mut seen = running(vec![Piece { counts: false, ..piece(deployment()) }]);
-    for (health, rest) in [
-        (None, Rest::Progressing(vec!["Lamp default".to_owned()])),
-        (Some(HealthStatus::Failed), Rest::Unhealthy(vec!["Lamp default".to_owned()])),
-        (Some(HealthStatus::Current), Rest::Ready),
+    for (health, stop_reason) in [
+        (None, StopReason::Progressing(vec!["Lamp default".to_owned()])),
+        (Some(HealthStatus::Failed), StopReason::Unhealthy(vec!["Lamp default".to_owned()])),
+        (Some(HealthStatus::Current), StopReason::Ready),
     ] {
         seen.manager = Some(("Lamp default".to_owned(), health));
-        assert_eq!(next(&seen), Step::Rest(rest));
+        assert_eq!(next(&seen), Step::Stop(stop_reason));
     }
 }
 
@@ -437,7 +437,7 @@ fn an_object_that_could_not_be_sent_is_awaited_once_and_not_called_unhealthy() {
     seen.inventory.remove(&service);
     seen.pieces[1] = Piece { health: None, waiting: Some("its turn".to_owned()), ..piece(service.clone()) };
     seen.applied = true;
-    assert_eq!(next(&seen), Step::Rest(Rest::Progressing(vec![format!("{service} (its turn)")])));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Progressing(vec![format!("{service} (its turn)")])));
     assert_eq!(seen.unready(), Vec::<String>::new());
     assert_eq!(seen.unapplied(), [service.to_string()]);
 }
@@ -447,23 +447,23 @@ fn objects_that_are_not_ready_in_time_are_late_until_they_are_ready() {
     let mut seen = running(vec![piece(deployment())]);
     seen.pieces[0].health = Some(HealthStatus::InProgress);
     seen.deadline = Deadline { waited: 29, limit: Some(30) };
-    assert_eq!(next(&seen), Step::Rest(Rest::Progressing(vec![deployment().to_string()])));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Progressing(vec![deployment().to_string()])));
     seen.deadline.waited = 30;
-    assert_eq!(next(&seen), Step::Rest(Rest::Overdue(vec![deployment().to_string()])));
+    assert_eq!(next(&seen), Step::Stop(StopReason::HealthTimeout(vec![deployment().to_string()])));
     seen.pieces[0].health = Some(HealthStatus::Current);
-    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
 }
 
 #[test]
 fn an_object_that_somebody_fights_for_is_left_alone_and_named_while_others_are_put_right() {
     let mut seen = running(vec![piece(config("a")), piece(config("b"))]);
     seen.pieces[0] = Piece { drift: Some(Drift::Changed), fought: true, ..seen.pieces[0].clone() };
-    assert_eq!(next(&seen), Step::Rest(Rest::Fought(vec![config("a").to_string()])));
+    assert_eq!(next(&seen), Step::Stop(StopReason::DriftFlapping(vec![config("a").to_string()])));
     seen.pieces[1].drift = Some(Drift::Changed);
     assert_eq!(next(&seen), Step::Load, "the other one");
     seen.pieces[1].drift = Some(Drift::Unchanged);
     seen.pieces[0].drift = Some(Drift::Unchanged);
-    assert_eq!(next(&seen), Step::Rest(Rest::Ready), "the other writer gave way");
+    assert_eq!(next(&seen), Step::Stop(StopReason::Ready), "the other writer gave way");
     seen.pieces[0] = Piece { changed: true, ..seen.pieces[0].clone() };
     seen.content = Content::Loaded;
     assert_eq!(next(&seen), Step::Apply, "new content is sent all the same");
@@ -472,7 +472,7 @@ fn an_object_that_somebody_fights_for_is_left_alone_and_named_while_others_are_p
 #[test]
 fn a_refused_spec_stops_an_installation_but_not_a_removal() {
     let mut seen = Observed { refusal: Some(fault()), ..running(vec![piece(deployment())]) };
-    assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Failed(fault())));
     seen.order = Order::Remove;
     assert_eq!(next(&seen), Step::Remove);
 }
@@ -484,7 +484,7 @@ fn what_other_rules_judged_is_read_before_health_is_told() {
     assert_eq!(next(&seen), Step::Judge);
     seen.unjudged = false;
     seen.pieces[0].health = Some(HealthStatus::Current);
-    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
 }
 
 #[test]
@@ -495,5 +495,5 @@ fn what_takes_long_is_looked_at_once_and_told_with_its_cause() {
     seen.causes_due = false;
     seen.pieces[0].why = "Pod d-1: container main: ImagePullBackOff".to_owned();
     let named = format!("{} (Pod d-1: container main: ImagePullBackOff)", deployment());
-    assert_eq!(next(&seen), Step::Rest(Rest::Progressing(vec![named])));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Progressing(vec![named])));
 }

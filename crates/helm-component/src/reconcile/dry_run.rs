@@ -16,7 +16,7 @@ use super::{MAX_STEPS, Pass, default_resource, failure};
 use crate::dry_run_result::{DryRunResult, EventHooks};
 use crate::hooks::{self, Event};
 use crate::observe;
-use crate::plan::{self, Observed, Rest, Step};
+use crate::plan::{self, Observed, Step, StopReason};
 
 /// Timeout for the watches to list the target's objects.
 const MAX_WATCH_WAIT: Duration = Duration::from_secs(30);
@@ -48,11 +48,13 @@ impl Pass<'_> {
                 Step::Apply => self.apply(&seen).await,
                 Step::Prune(surplus) => self.dry_run_prune(surplus, &seen, &mut result).await,
                 Step::DefaultResource => self.dry_run_default_resource(&mut result).await,
-                Step::Rest(Rest::WaitingForSync) => {
+                Step::Stop(StopReason::WaitingForSync) => {
                     self.wait_for_watches(until).await?;
                     steps = 0..MAX_STEPS;
                 }
-                Step::Rest(rest) => return Ok(self.dry_run_result(result, &dry_run, &seen, rest)),
+                Step::Stop(stop_reason) => {
+                    return Ok(self.dry_run_result(result, &dry_run, &seen, stop_reason));
+                }
                 Step::Judge => self.judge_health(&seen).await,
                 // Its result is only used after the apply.
                 Step::ReadCauses => self.done.causes_read = true,
@@ -61,7 +63,7 @@ impl Pass<'_> {
                 Step::Test => self.done.tests = Some(Ok(None)),
                 Step::Retry => self.retry().await,
                 Step::RollBack(failure) => {
-                    return Ok(self.dry_run_result(result, &dry_run, &seen, Rest::Failed(failure)));
+                    return Ok(self.dry_run_result(result, &dry_run, &seen, StopReason::Failed(failure)));
                 }
                 Step::Sweep => self.sweep().await,
                 // A dry run of an installation removes nothing.
@@ -168,14 +170,17 @@ impl Pass<'_> {
         mut result: DryRunResult,
         dry_run: &DryRun,
         seen: &Observed,
-        rest: Rest,
+        stop_reason: StopReason,
     ) -> DryRunResult {
         result.objects = dry_run.diffs();
         let waiting = self.done.waiting.iter();
         result.waits = waiting.map(|(identity, what)| format!("{identity}: {what}")).collect();
         result.failures = self.done.faults.values().cloned().collect();
-        let (waits, stops) = (matches!(rest, Rest::MissingKinds(_) | Rest::Fought(_)), stops(&rest));
-        let told = self.end(rest, seen).progress().failure;
+        let (waits, stops) = (
+            matches!(stop_reason, StopReason::MissingKinds(_) | StopReason::DriftFlapping(_)),
+            stops(&stop_reason),
+        );
+        let told = self.end(stop_reason, seen).progress().failure;
         if waits {
             result.waits.extend(told.map(|failure| failure.message));
         } else if stops && result.failures.is_empty() {
@@ -186,24 +191,24 @@ impl Pass<'_> {
 }
 
 /// Reports whether a pass that ends with this result leaves steps undone.
-fn stops(rest: &Rest) -> bool {
-    match rest {
-        Rest::Failed(_)
-        | Rest::Newer(_)
-        | Rest::NewerInstallation(_)
-        | Rest::UnknownInstallation(_)
-        | Rest::SyncFailed(_)
-        | Rest::StrayManager(_)
-        | Rest::RolledBack => true,
-        Rest::Ready
-        | Rest::WaitingForSync
-        | Rest::Hook(_)
-        | Rest::Progressing(_)
-        | Rest::Unhealthy(_)
-        | Rest::Overdue(_)
-        | Rest::Fought(_)
-        | Rest::MissingKinds(_)
-        | Rest::Removing(_)
-        | Rest::Removed => false,
+fn stops(stop_reason: &StopReason) -> bool {
+    match stop_reason {
+        StopReason::Failed(_)
+        | StopReason::NewerVersion(_)
+        | StopReason::NewerInstallation(_)
+        | StopReason::UnknownInstallation(_)
+        | StopReason::SyncFailed(_)
+        | StopReason::StrayManager(_)
+        | StopReason::RolledBack => true,
+        StopReason::Ready
+        | StopReason::WaitingForSync
+        | StopReason::Hook(_)
+        | StopReason::Progressing(_)
+        | StopReason::Unhealthy(_)
+        | StopReason::HealthTimeout(_)
+        | StopReason::DriftFlapping(_)
+        | StopReason::MissingKinds(_)
+        | StopReason::Removing(_)
+        | StopReason::Removed => false,
     }
 }

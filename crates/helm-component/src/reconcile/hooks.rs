@@ -18,7 +18,7 @@ use super::{Pass, failure};
 use crate::hooks::{self, DeletePolicy, Event, Hook, HookAction, HookState, LiveHook};
 use crate::objects::Prepared;
 use crate::observe;
-use crate::plan::Rest;
+use crate::plan::StopReason;
 
 /// Default time limit of a hook in seconds, as in Helm.
 const DEFAULT_HOOK_SECONDS: i64 = 300;
@@ -32,8 +32,8 @@ impl Pass<'_> {
         let Some(loaded) = self.session.loaded.clone() else { return };
         self.done.hooks = match self.hooks(event, &loaded.prepared, &loaded.release).await {
             Ok(None) => None,
-            Ok(Some(waiting)) => Some(Rest::Hook(waiting)),
-            Err(failure) => Some(Rest::Failed(failure)),
+            Ok(Some(waiting)) => Some(StopReason::Hook(waiting)),
+            Err(failure) => Some(StopReason::Failed(failure)),
         };
     }
 

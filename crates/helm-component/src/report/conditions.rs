@@ -13,7 +13,7 @@ use crate::effects;
 use crate::hooks::{Event, Hook};
 use crate::observe;
 use crate::pass::Pass;
-use crate::plan::{Content, DriftMode, Observed, Rest};
+use crate::plan::{Content, DriftMode, Observed, StopReason};
 
 /// One condition of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,8 +35,8 @@ impl ReportedCondition {
     }
 }
 
-pub(super) fn rendered(pass: &Pass<'_>, seen: &Observed, rest: &Rest) -> ReportedCondition {
-    if let (Content::Stale, Rest::Failed(failure)) = (seen.content, rest) {
+pub(super) fn rendered(pass: &Pass<'_>, seen: &Observed, stop_reason: &StopReason) -> ReportedCondition {
+    if let (Content::Stale, StopReason::Failed(failure)) = (seen.content, stop_reason) {
         return ReportedCondition::new(types::RENDERED, Status::False, failure.reason, &failure.message);
     }
     let Some(loaded) = &pass.session.loaded else {
@@ -79,15 +79,15 @@ fn skipped_hooks(policy: HookPolicy, hooks: &[Hook]) -> Vec<String> {
     skipped.map(|event| event.to_string()).collect()
 }
 
-pub(super) fn applied(seen: &Observed, rest: &Rest) -> ReportedCondition {
+pub(super) fn applied(seen: &Observed, stop_reason: &StopReason) -> ReportedCondition {
     let faults: Vec<&Failure> = seen.pieces.iter().filter_map(|piece| piece.fault.as_ref()).collect();
     if let Some(first) = faults.first() {
         let messages: Vec<String> = faults.iter().map(|fault| fault.message.clone()).collect();
         return ReportedCondition::new(types::APPLIED, Status::False, first.reason, list(&messages));
     }
     if seen.content == Content::Stale {
-        let (reason, message) = match rest {
-            Rest::Failed(failure) => (failure.reason, failure.message.clone()),
+        let (reason, message) = match stop_reason {
+            StopReason::Failed(failure) => (failure.reason, failure.message.clone()),
             _ => (Reason::Progressing, String::new()),
         };
         return ReportedCondition::new(types::APPLIED, Status::False, reason, message);
@@ -106,7 +106,7 @@ pub(super) fn applied(seen: &Observed, rest: &Rest) -> ReportedCondition {
             format!("waiting: {}", list(&waiting)),
         );
     }
-    if let Rest::Failed(failure) = rest {
+    if let StopReason::Failed(failure) = stop_reason {
         return ReportedCondition::new(types::APPLIED, Status::False, failure.reason, &failure.message);
     }
     let fought = seen.fought();
@@ -186,12 +186,12 @@ pub(super) fn dependencies(missing: &Missing) -> ReportedCondition {
 
 /// Returns the condition of health. It covers objects on the target; the condition Applied reports objects that could
 /// not be applied.
-pub(super) fn healthy(seen: &Observed, rest: &Rest) -> ReportedCondition {
+pub(super) fn healthy(seen: &Observed, stop_reason: &StopReason) -> ReportedCondition {
     let failed = seen.failing();
     if !failed.is_empty() {
         return ReportedCondition::new(types::HEALTHY, Status::False, Reason::Unhealthy, list(&failed));
     }
-    if let Rest::SyncFailed(failure) = rest {
+    if let StopReason::SyncFailed(failure) = stop_reason {
         return ReportedCondition::new(types::HEALTHY, Status::Unknown, failure.reason, &failure.message);
     }
     if !seen.watched || seen.content == Content::Stale {

@@ -9,13 +9,16 @@ use crate::plan::{DriftMode, Piece};
 #[test]
 fn a_version_that_was_not_sent_as_a_whole_is_not_told_as_the_one_on_the_target() {
     let seen = running(vec![piece(deployment())]);
-    assert!(is_there(&seen, &Rest::Ready) && is_there(&seen, &Rest::Failed(fault())));
-    assert!(!is_there(&seen, &Rest::WaitingForSync) && !is_there(&seen, &Rest::Newer("2.0.0".to_owned())));
+    assert!(is_there(&seen, &StopReason::Ready) && is_there(&seen, &StopReason::Failed(fault())));
+    assert!(
+        !is_there(&seen, &StopReason::WaitingForSync)
+            && !is_there(&seen, &StopReason::NewerVersion("2.0.0".to_owned()))
+    );
     let changed = running(vec![Piece { changed: true, ..piece(deployment()) }]);
-    let unsent = [Rest::Failed(fault()), Rest::NewerInstallation("2.0.0".to_owned())];
-    assert!(unsent.iter().all(|rest| !is_there(&changed, rest)));
+    let unsent = [StopReason::Failed(fault()), StopReason::NewerInstallation("2.0.0".to_owned())];
+    assert!(unsent.iter().all(|stop_reason| !is_there(&changed, stop_reason)));
     let refused = running(vec![Piece { fault: Some(fault()), ..piece(deployment()) }]);
-    assert!(!is_there(&refused, &Rest::Failed(fault())));
+    assert!(!is_there(&refused, &StopReason::Failed(fault())));
 }
 
 #[test]
@@ -49,10 +52,10 @@ fn healthy_says_nothing_of_objects_that_were_not_applied() {
     seen.inventory.remove(&service);
     seen.pieces[0] = Piece { counts: false, fault: Some(fault()), ..piece(role.clone()) };
     seen.pieces[1] = Piece { health: None, ..piece(service.clone()) };
-    let healthy = healthy(&seen, &Rest::Ready);
+    let healthy = healthy(&seen, &StopReason::Ready);
     assert_eq!((healthy.status, healthy.reason), (Status::Unknown, Reason::Progressing));
     assert_eq!(healthy.message, format!("not applied yet: {service}"));
-    let applied = applied(&seen, &Rest::Failed(fault()));
+    let applied = applied(&seen, &StopReason::Failed(fault()));
     assert_eq!((applied.status, applied.reason), (Status::False, fault().reason));
 }
 
@@ -60,7 +63,7 @@ fn healthy_says_nothing_of_objects_that_were_not_applied() {
 fn a_manager_that_is_not_there_makes_nothing_healthy() {
     let mut seen = running(vec![Piece { counts: false, ..piece(deployment()) }]);
     seen.stray_manager = Some("Deployment.apps other".to_owned());
-    let healthy = healthy(&seen, &Rest::Ready);
+    let healthy = healthy(&seen, &StopReason::Ready);
     assert_eq!((healthy.status, healthy.reason), (Status::Unknown, Reason::SpecInvalid));
     assert_eq!(
         healthy.message,
@@ -71,26 +74,26 @@ fn a_manager_that_is_not_there_makes_nothing_healthy() {
 #[test]
 fn who_was_ready_is_so_no_more_once_nothing_is_known_of_its_objects() {
     let pause = std::time::Duration::from_secs(40);
-    let told = |rest: Rest| {
+    let told = |stop_reason: StopReason| {
         let summary = StatusSummary { was_ready: true, watch_wait: Some(pause), ..StatusSummary::default() };
-        ReconcileResult { rest, summary }.progress()
+        ReconcileResult { stop_reason, summary }.progress()
     };
-    let first = told(Rest::WaitingForSync);
+    let first = told(StopReason::WaitingForSync);
     assert_eq!((first.state, first.wait), (State::Ready, Wait::Answer(pause)), "nothing was done");
     let why = Failure::new(Reason::TargetForbidden, "Secret (watch Secret: no)");
-    let after = told(Rest::SyncFailed(why.clone()));
+    let after = told(StopReason::SyncFailed(why.clone()));
     assert_eq!((after.state, after.reason, &after.message), (State::Warning, why.reason, &why.message));
     assert_eq!(after.failure.unwrap().retry_after, Some(pause));
 
     let mut seen = running(vec![piece(deployment())]);
     seen.watched = false;
-    let unknown = healthy(&seen, &Rest::SyncFailed(why.clone()));
+    let unknown = healthy(&seen, &StopReason::SyncFailed(why.clone()));
     assert_eq!(
         (unknown.status, unknown.reason, unknown.message),
         (Status::Unknown, why.reason, why.message.clone())
     );
     seen.pieces[0].health = Some(kyma_health::HealthStatus::Failed);
-    let failed = healthy(&seen, &Rest::SyncFailed(why));
+    let failed = healthy(&seen, &StopReason::SyncFailed(why));
     assert_eq!(failed.reason, Reason::Unhealthy, "what is seen is told");
 }
 
@@ -98,7 +101,7 @@ fn who_was_ready_is_so_no_more_once_nothing_is_known_of_its_objects() {
 fn what_was_given_up_is_told_with_its_reason() {
     let mut seen = running(vec![piece(deployment())]);
     seen.left = vec!["PersistentVolumeClaim here/c (it holds data)".to_owned()];
-    let applied = applied(&seen, &Rest::Ready);
+    let applied = applied(&seen, &StopReason::Ready);
     assert_eq!(applied.message, "left on the target: PersistentVolumeClaim here/c (it holds data)");
     let waiting = with_left("waiting".to_owned(), &seen.left);
     assert_eq!(waiting, "waiting; left on the target: PersistentVolumeClaim here/c (it holds data)");
@@ -111,7 +114,7 @@ fn what_is_applied_and_does_not_work_is_named_before_what_is_not_there_yet() {
     let mut seen = running(vec![piece(deployment()), piece(service.clone())]);
     seen.inventory.remove(&service);
     seen.pieces[0].health = None;
-    let healthy = healthy(&seen, &Rest::Ready);
+    let healthy = healthy(&seen, &StopReason::Ready);
     assert_eq!((healthy.status, healthy.message), (Status::False, deployment().to_string()));
 }
 
@@ -120,10 +123,13 @@ fn what_was_taken_over_and_differs_is_named_with_what_puts_it_right() {
     let mut seen = running(vec![piece(deployment())]);
     seen.drift = DriftMode::Warn;
     seen.as_found = Some(vec![]);
-    assert_eq!(applied(&seen, &Rest::Ready).message, "taken over from another system, and nothing differs");
+    assert_eq!(
+        applied(&seen, &StopReason::Ready).message,
+        "taken over from another system, and nothing differs"
+    );
     seen.as_found = Some(vec![deployment().to_string()]);
     seen.unrecorded = Some("Helm's record would be too large".to_owned());
-    let message = applied(&seen, &Rest::Ready).message;
+    let message = applied(&seen, &StopReason::Ready).message;
     assert!(
         message.contains("though they differ: Deployment.apps here/d; ")
             && message.contains("drift.mode: Correct"),

@@ -14,7 +14,7 @@ fn ended(faults: Vec<Failure>) -> Failure {
     };
     let pieces = faults.into_iter().enumerate().map(refused).collect();
     let seen = Observed { applied: true, ..fresh(pieces) };
-    let Step::Rest(Rest::Failed(failure)) = next(&seen) else { panic!("{:?}", next(&seen)) };
+    let Step::Stop(StopReason::Failed(failure)) = next(&seen) else { panic!("{:?}", next(&seen)) };
     failure
 }
 

@@ -10,8 +10,8 @@ fn due(event: Event) -> HooksDue {
     }
 }
 
-fn waiting() -> Rest {
-    Rest::Hook("the pre-install hook Job.batch here/j".to_owned())
+fn waiting() -> StopReason {
+    StopReason::Hook("the pre-install hook Job.batch here/j".to_owned())
 }
 
 fn missing(identity: Identity) -> Piece {
@@ -28,8 +28,8 @@ fn hooks_come_before_everything_but_crds_and_the_namespace() {
     assert_eq!(next(&seen), Step::ApplyCrds);
     seen.hooks.crds_applied = true;
     assert_eq!(next(&seen), Step::Hooks(Event::PreInstall));
-    seen.hooks.rest = Some(waiting());
-    assert_eq!(next(&seen), Step::Rest(waiting()));
+    seen.hooks.stop_reason = Some(waiting());
+    assert_eq!(next(&seen), Step::Stop(waiting()));
     seen.hooks = HooksDue { release: true, ..HooksDue::default() };
     assert_eq!(next(&seen), Step::Apply);
 }
@@ -53,9 +53,9 @@ fn hooks_after_the_apply_wait_for_all_that_can_be_there_and_for_nothing_to_work(
     seen.pieces.push(missing(id("example.org", "Widget", "w")));
     assert_eq!(next(&seen), Step::Hooks(Event::PostInstall), "its kind may never come");
     seen.pieces.push(Piece { waiting: Some("its kind is not served yet".to_owned()), ..piece(config("c")) });
-    assert!(matches!(next(&seen), Step::Rest(_) | Step::Apply), "{:?}", next(&seen));
+    assert!(matches!(next(&seen), Step::Stop(_) | Step::Apply), "{:?}", next(&seen));
     seen.applied = true;
-    assert!(matches!(next(&seen), Step::Rest(_)), "{:?}", next(&seen));
+    assert!(matches!(next(&seen), Step::Stop(_)), "{:?}", next(&seen));
 }
 
 #[test]
@@ -63,17 +63,18 @@ fn what_takes_long_is_looked_at_while_a_hook_is_awaited_too() {
     let slow = running(vec![Piece { health: Some(HealthStatus::InProgress), ..piece(deployment()) }]);
     let slow = Observed { content: Content::Loaded, causes_due: true, ..slow };
     for event in [Event::PreInstall, Event::PostInstall] {
-        let mut seen = Observed { hooks: HooksDue { rest: Some(waiting()), ..due(event) }, ..slow.clone() };
+        let mut seen =
+            Observed { hooks: HooksDue { stop_reason: Some(waiting()), ..due(event) }, ..slow.clone() };
         assert_eq!(next(&seen), Step::ReadCauses);
         seen.causes_due = false;
-        assert_eq!(next(&seen), Step::Rest(waiting()), "once");
+        assert_eq!(next(&seen), Step::Stop(waiting()), "once");
         seen.causes_due = true;
-        seen.hooks.rest = Some(Rest::Failed(fault()));
-        assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())), "the end of a hook comes first");
+        seen.hooks.stop_reason = Some(StopReason::Failed(fault()));
+        assert_eq!(next(&seen), Step::Stop(StopReason::Failed(fault())), "the end of a hook comes first");
     }
     let unseen = Observed { watched: false, applied: true, ..slow };
-    let hooks = HooksDue { rest: Some(waiting()), ..due(Event::PostInstall) };
-    assert_eq!(next(&Observed { hooks, ..unseen }), Step::Rest(waiting()));
+    let hooks = HooksDue { stop_reason: Some(waiting()), ..due(Event::PostInstall) };
+    assert_eq!(next(&Observed { hooks, ..unseen }), Step::Stop(waiting()));
 }
 
 #[test]
@@ -85,12 +86,12 @@ fn what_is_no_longer_wanted_goes_before_the_hooks_after_an_upgrade() {
     seen.inventory.insert(surplus.clone(), entry);
     assert_eq!(next(&seen), Step::Prune(vec![surplus]));
     seen.pruned = Some(Err(fault()));
-    assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Failed(fault())));
 }
 
 #[test]
 fn a_failed_hook_ends_the_pass() {
     let mut seen = fresh(vec![piece(config("c"))]);
-    seen.hooks = HooksDue { rest: Some(Rest::Failed(fault())), ..due(Event::PreInstall) };
-    assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())));
+    seen.hooks = HooksDue { stop_reason: Some(StopReason::Failed(fault())), ..due(Event::PreInstall) };
+    assert_eq!(next(&seen), Step::Stop(StopReason::Failed(fault())));
 }

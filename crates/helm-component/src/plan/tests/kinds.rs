@@ -23,6 +23,6 @@ fn a_version_that_is_not_served_is_named() {
     let gone = Some("v1beta1".to_owned());
     seen.pieces[0] = Piece { served: false, lacks_version: gone, ..seen.pieces[0].clone() };
     let named = "CronJob.batch in version v1beta1".to_owned();
-    assert_eq!(next(&seen), Step::Rest(Rest::MissingKinds(vec![named.clone()])));
+    assert_eq!(next(&seen), Step::Stop(StopReason::MissingKinds(vec![named.clone()])));
     assert_eq!(seen.missing(), [named].into());
 }

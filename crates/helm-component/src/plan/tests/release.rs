@@ -22,10 +22,10 @@ fn a_release_is_recorded_once_all_of_it_is_there() {
     seen.content = Content::Recorded;
     assert_eq!(next(&seen), Step::Load, "it takes the objects to record them");
     seen.history.failure = Some(fault());
-    assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())), "it is not tried twice");
+    assert_eq!(next(&seen), Step::Stop(StopReason::Failed(fault())), "it is not tried twice");
     seen.history = HistoryDue { deployed: true, ..HistoryDue::default() };
     seen.pieces[0].served = false;
-    assert!(matches!(next(&seen), Step::Rest(Rest::MissingKinds(_))));
+    assert!(matches!(next(&seen), Step::Stop(StopReason::MissingKinds(_))));
 }
 
 #[test]
@@ -35,5 +35,5 @@ fn a_release_that_cannot_be_applied_is_recorded_as_failed() {
     seen.history.failed = true;
     assert_eq!(next(&seen), Step::Record(ReleaseStatus::Failed));
     seen.history.failed = false;
-    assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Failed(fault())));
 }

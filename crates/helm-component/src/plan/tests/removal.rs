@@ -5,17 +5,17 @@ use super::*;
 #[test]
 fn while_users_objects_hold_up_a_removal_what_is_there_is_kept_working() {
     let blocked = Failure::new(Reason::DeletionBlocked, "Book default/users");
-    let rest = Step::Rest(Rest::Failed(blocked.clone()));
+    let stop_reason = Step::Stop(StopReason::Failed(blocked.clone()));
     let mut seen =
         Observed { order: Order::Remove, ..running(vec![piece(deployment()), piece(config("a"))]) };
     seen.removal = Some(Err(blocked));
-    assert_eq!(next(&seen), rest);
+    assert_eq!(next(&seen), stop_reason);
     seen.pieces[0].drift = Some(Drift::Gone);
     assert_eq!(next(&seen), Step::Load);
     seen.content = Content::Loaded;
     assert_eq!(next(&seen), Step::Apply);
     seen.applied = true;
-    assert_eq!(next(&seen), rest, "not tried twice in a pass");
+    assert_eq!(next(&seen), stop_reason, "not tried twice in a pass");
 }
 
 #[test]
@@ -25,14 +25,22 @@ fn a_removal_brings_nothing_new_and_repairs_only_while_it_is_blocked() {
     seen.content = Content::Loaded;
     seen.removal = Some(Err(blocked.clone()));
     seen.inventory.remove(&config("b"));
-    assert_eq!(next(&seen), Step::Rest(Rest::Failed(blocked.clone())), "what is gone by order stays away");
+    assert_eq!(
+        next(&seen),
+        Step::Stop(StopReason::Failed(blocked.clone())),
+        "what is gone by order stays away"
+    );
     seen.pieces[0].drift = Some(Drift::Gone);
     let stale = Observed { content: Content::Stale, ..seen.clone() };
-    assert_eq!(next(&stale), Step::Rest(Rest::Failed(blocked)), "the same version is not found out anew");
+    assert_eq!(
+        next(&stale),
+        Step::Stop(StopReason::Failed(blocked)),
+        "the same version is not found out anew"
+    );
     seen.removal = Some(Err(fault()));
-    assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Failed(fault())));
     seen.removal = Some(Ok(vec!["x".to_owned()]));
-    assert_eq!(next(&seen), Step::Rest(Rest::Removing(vec!["x".to_owned()])));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Removing(vec!["x".to_owned()])));
 }
 
 #[test]
@@ -49,12 +57,12 @@ fn e13_while_a_removal_is_blocked_another_version_is_taken_over() {
     assert_eq!(next(&seen), Step::Apply);
     apply(&mut seen);
     assert!(seen.inventory.contains(&config("new")));
-    assert_eq!(next(&seen), Step::Rest(Rest::Failed(blocked)));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Failed(blocked)));
     seen.removal = Some(Ok(vec!["x".to_owned()]));
     seen.applied = false;
     assert_eq!(
         next(&seen),
-        Step::Rest(Rest::Removing(vec!["x".to_owned()])),
+        Step::Stop(StopReason::Removing(vec!["x".to_owned()])),
         "one that goes on brings nothing"
     );
 }
@@ -64,9 +72,9 @@ fn a_removal_ends_when_nothing_of_ours_is_left() {
     let mut seen = Observed { order: Order::Remove, ..running(vec![piece(deployment())]) };
     assert_eq!(next(&seen), Step::Remove);
     seen.removal = Some(Ok(vec!["Deployment.apps here/d".to_owned()]));
-    assert_eq!(next(&seen), Step::Rest(Rest::Removing(vec!["Deployment.apps here/d".to_owned()])));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Removing(vec!["Deployment.apps here/d".to_owned()])));
     seen.removal = Some(Err(fault()));
-    assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Failed(fault())));
     seen.removal = Some(Ok(vec![]));
-    assert_eq!(next(&seen), Step::Rest(Rest::Removed));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Removed));
 }

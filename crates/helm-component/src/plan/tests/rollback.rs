@@ -16,8 +16,9 @@ fn with_health(health: HealthStatus) -> Observed {
 #[test]
 fn what_fails_is_taken_back_where_there_is_something_to_go_back_to() {
     let mut hooks = fresh(vec![piece(config("c"))]);
-    let rest = Some(Rest::Failed(hook_failed()));
-    hooks.hooks = HooksDue { before: Some(Event::PreUpgrade), release: true, rest, ..HooksDue::default() };
+    let stop_reason = Some(StopReason::Failed(hook_failed()));
+    hooks.hooks =
+        HooksDue { before: Some(Event::PreUpgrade), release: true, stop_reason, ..HooksDue::default() };
     let refused = Observed {
         content: Content::Loaded,
         applied: true,
@@ -36,7 +37,7 @@ fn what_fails_is_taken_back_where_there_is_something_to_go_back_to() {
         assert_eq!(failure.reason, reason);
         for rollback in [RollbackState::None, RollbackState::Active] {
             let stays = next(&Observed { rollback, ..seen.clone() });
-            assert!(matches!(stays, Step::Rest(_)), "{stays:?}");
+            assert!(matches!(stays, Step::Stop(_)), "{stays:?}");
         }
     }
 }
@@ -48,23 +49,26 @@ fn what_may_pass_or_is_awaited_is_no_failure_of_the_release() {
     for fault in [blocked, transient] {
         let piece = Piece { fault: Some(fault.clone()), ..piece(config("c")) };
         let seen = Observed { content: Content::Loaded, applied: true, ..running(vec![piece]) };
-        assert_eq!(next(&with_rollback(seen)), Step::Rest(Rest::Failed(fault)));
+        assert_eq!(next(&with_rollback(seen)), Step::Stop(StopReason::Failed(fault)));
     }
-    let waiting = Rest::Hook("a hook".to_owned());
+    let waiting = StopReason::Hook("a hook".to_owned());
     let mut hooks = running(vec![piece(config("c"))]);
     hooks.content = Content::Loaded;
-    hooks.hooks =
-        HooksDue { after: Some(Event::PostUpgrade), rest: Some(waiting.clone()), ..HooksDue::default() };
-    assert_eq!(next(&with_rollback(hooks)), Step::Rest(waiting));
+    hooks.hooks = HooksDue {
+        after: Some(Event::PostUpgrade),
+        stop_reason: Some(waiting.clone()),
+        ..HooksDue::default()
+    };
+    assert_eq!(next(&with_rollback(hooks)), Step::Stop(waiting));
     let working = next(&with_health(HealthStatus::InProgress));
-    assert!(matches!(working, Step::Rest(Rest::Progressing(_))), "{working:?}");
+    assert!(matches!(working, Step::Stop(StopReason::Progressing(_))), "{working:?}");
 }
 
 #[test]
 fn health_from_before_the_apply_says_nothing_of_what_was_applied() {
     let mut seen = with_health(HealthStatus::Failed);
     seen.pieces[0].health_is_old = true;
-    assert!(matches!(next(&seen), Step::Rest(Rest::Unhealthy(_))));
+    assert!(matches!(next(&seen), Step::Stop(StopReason::Unhealthy(_))));
     let other = Piece { health: Some(HealthStatus::Failed), ..piece(id("apps", "Deployment", "e")) };
     let mut both = with_health(HealthStatus::Failed);
     both.pieces[0].health_is_old = true;
@@ -76,8 +80,8 @@ fn health_from_before_the_apply_says_nothing_of_what_was_applied() {
 #[test]
 fn nothing_counts_as_ready_for_its_health_from_before_the_apply() {
     let mut seen = running(vec![Piece { health_is_old: true, ..piece(deployment()) }]);
-    assert_eq!(next(&seen), Step::Rest(Rest::Ready), "where only what worked was put right");
-    let waiting = Step::Rest(Rest::Progressing(vec![deployment().to_string()]));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Ready), "where only what worked was put right");
+    let waiting = Step::Stop(StopReason::Progressing(vec![deployment().to_string()]));
     seen.awaited = true;
     assert_eq!(next(&seen), waiting, "other content");
     seen.awaited = false;
@@ -96,16 +100,19 @@ fn nothing_counts_as_ready_for_its_health_from_before_the_apply() {
 fn news_are_awaited_only_of_what_counts_and_was_applied() {
     let mut seen = running(vec![Piece { health_is_old: true, counts: false, ..piece(deployment()) }]);
     seen.awaited = true;
-    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
     seen.deadline = Deadline { waited: 9, limit: Some(9) };
     seen.pieces[0].counts = true;
-    assert!(matches!(next(&seen), Step::Rest(Rest::Progressing(_))), "the watch is late, not the object");
+    assert!(
+        matches!(next(&seen), Step::Stop(StopReason::Progressing(_))),
+        "the watch is late, not the object"
+    );
 }
 
 #[test]
 fn what_is_there_again_rests_until_what_failed_is_tried_again() {
     let seen = Observed { rollback: RollbackState::Active, ..running(vec![piece(deployment())]) };
-    assert_eq!(next(&seen), Step::Rest(Rest::RolledBack));
+    assert_eq!(next(&seen), Step::Stop(StopReason::RolledBack));
     assert_eq!(next(&Observed { rollback: RollbackState::RetryDue, ..seen }), Step::Retry);
 }
 
@@ -117,8 +124,11 @@ fn what_is_ready_is_kept_and_then_tested() {
     seen.rollback_target_due = false;
     assert_eq!(next(&seen), Step::Test);
     seen.hooks.test = false;
-    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+    assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
     let mut working = with_health(HealthStatus::InProgress);
     working.rollback_target_due = true;
-    assert!(matches!(next(&working), Step::Rest(Rest::Progressing(_))), "nothing is kept before it works");
+    assert!(
+        matches!(next(&working), Step::Stop(StopReason::Progressing(_))),
+        "nothing is kept before it works"
+    );
 }
