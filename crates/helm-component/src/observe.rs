@@ -17,7 +17,7 @@ use crate::deadline::Deadline;
 use crate::hub_secrets::Additions;
 use crate::objects::Marks;
 use crate::pass::Pass;
-use crate::plan::{Content, DefaultResource, DriftMode, Observed, Order, Piece};
+use crate::plan::{Content, DefaultResource, DriftMode, ObjectState, Observed, Order};
 use crate::release;
 use crate::target_cache::Snapshot;
 use crate::values::from::FromLayer;
@@ -27,12 +27,12 @@ pub(crate) mod existing_installation;
 pub(crate) mod health;
 mod history;
 pub(crate) mod hooks;
-mod pieces;
+mod objects;
 pub(crate) mod rollback;
 mod version;
 
 use health::HealthContext;
-use pieces::{ObservedTarget, pieces};
+use objects::{ObservedTarget, objects};
 
 /// Returns all inputs that determine the objects, except the content and the target's kinds.
 pub(crate) fn inputs(
@@ -71,9 +71,9 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let set_back = watched && !pass.done.applied && sent_anew;
     let content = content(pass, set_back);
     let default = made_identity(pass);
-    let pieces = pieces(pass, &ObservedTarget { snapshot: &snapshot, watched, set_back }, content);
+    let objects = objects(pass, &ObservedTarget { snapshot: &snapshot, watched, set_back }, content);
     let known = content != Content::Stale;
-    let existing_installation = existing_installation::of(pass, &pieces);
+    let existing_installation = existing_installation::of(pass, &objects);
     let made = default.as_ref().filter(|made| spec.manager.as_ref().is_some_and(|one| is_manager(one, made)));
     Observed {
         order: pass.order,
@@ -86,13 +86,13 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         history: history::due(pass, content),
         rollback: rollback::state(pass, content),
         rollback_target_due: rollback::rollback_target_due(pass),
-        stray_manager: stray_manager(spec, &pieces).filter(|_| known),
+        stray_manager: stray_manager(spec, &objects).filter(|_| known),
         manager: made_manager(pass, &snapshot),
         left: recorded.left.clone(),
-        fails_in: health::fails_in(HealthContext::of(pass), &snapshot, &pieces, made),
-        unjudged: health::is_unjudged(pass, &snapshot, &pieces),
-        causes_due: health::are_causes_due(pass, &pieces),
-        pieces,
+        fails_in: health::fails_in(HealthContext::of(pass), &snapshot, &objects, made),
+        unjudged: health::is_unjudged(pass, &snapshot, &objects),
+        causes_due: health::are_causes_due(pass, &objects),
+        objects,
         applied: pass.done.applied,
         inventory: recorded.inventory.clone(),
         unread: recorded.encoding.is_unread(),
@@ -192,7 +192,7 @@ pub(crate) fn is_manager(manager: &Manager, identity: &Identity) -> bool {
 }
 
 /// Returns the object of `spec.manager` if neither the content nor the default custom resource is it.
-fn stray_manager(spec: &HelmComponentSpec, pieces: &[Piece]) -> Option<String> {
+fn stray_manager(spec: &HelmComponentSpec, objects: &[ObjectState]) -> Option<String> {
     let manager = spec.manager.as_ref()?;
     let default = |resource: &FreeForm| {
         let text = |field: &str| resource.get(field).and_then(serde_json::Value::as_str).unwrap_or_default();
@@ -200,7 +200,7 @@ fn stray_manager(spec: &HelmComponentSpec, pieces: &[Piece]) -> Option<String> {
         let name = resource.get("metadata").and_then(|metadata| metadata.get("name")?.as_str());
         (group, text("kind"), name) == (&*manager.group, &*manager.kind, Some(&*manager.name))
     };
-    let found = pieces.iter().any(|piece| piece.counts) || spec.resource.as_ref().is_some_and(default);
+    let found = objects.iter().any(|object| object.counts) || spec.resource.as_ref().is_some_and(default);
     let Manager { group, kind, namespace, name, .. } = manager;
     (!found).then(|| Identity::new(group, kind, namespace.as_deref(), name).to_string())
 }
@@ -329,8 +329,8 @@ pub(crate) fn kinds_lag(pass: &Pass<'_>) -> bool {
 
 /// Returns the drifted objects that are not corrected, for messages.
 pub(crate) fn drifted(seen: &Observed) -> Vec<String> {
-    let drifted = seen.pieces.iter().filter(|piece| piece.has_drifted());
-    drifted.map(|piece| piece.identity.to_string()).collect()
+    let drifted = seen.objects.iter().filter(|object| object.has_drifted());
+    drifted.map(|object| object.identity.to_string()).collect()
 }
 
 #[cfg(test)]
@@ -338,7 +338,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::plan::tests::{deployment, piece};
+    use crate::plan::tests::{deployment, object};
 
     #[test]
     fn a_manager_has_to_be_of_the_content_or_the_default_resource() {
@@ -348,8 +348,8 @@ mod tests {
         };
         let none = json!({"apiVersion": "v1", "kind": "Deployment", "metadata": {"name": "d"}});
         let default = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}});
-        let of_content = vec![piece(deployment())];
-        let others = vec![Piece { counts: false, ..piece(deployment()) }];
+        let of_content = vec![object(deployment())];
+        let others = vec![ObjectState { counts: false, ..object(deployment()) }];
         let stray = Some("Deployment.apps d".to_owned());
         assert_eq!(stray_manager(&spec(none.clone()), &others), stray);
         assert_eq!(stray_manager(&spec(none), &of_content), None);

@@ -17,8 +17,8 @@ mod observed;
 mod rollback;
 
 pub use observed::{
-    Content, DefaultResource, DriftMode, ExistingInstallation, HistoryDue, HooksDue, Observed, Order, Piece,
-    RollbackState,
+    Content, DefaultResource, DriftMode, ExistingInstallation, HistoryDue, HooksDue, ObjectState, Observed,
+    Order, RollbackState,
 };
 
 /// One step of a reconcile.
@@ -138,9 +138,10 @@ fn install(seen: &Observed) -> Step {
     if let Some(newer) = &seen.newer {
         return Step::Stop(StopReason::NewerVersion(newer.clone()));
     }
-    let due = seen.pieces.iter().any(|piece| piece.served && seen.needs_apply(piece)) || seen.hooks.release;
+    let due =
+        seen.objects.iter().any(|object| object.served && seen.needs_apply(object)) || seen.hooks.release;
     // For content without objects, only the apply notes that it is installed.
-    let due = due || seen.unsent && seen.pieces.is_empty();
+    let due = due || seen.unsent && seen.objects.is_empty();
     if due && !seen.applied {
         return match seen.content {
             Content::Loaded => bring(seen),
@@ -177,7 +178,7 @@ fn record(seen: &Observed) -> Option<Step> {
 /// Returns the failure of a component with refused objects: the first one. Failures that can be resolved sooner or by
 /// themselves are retried all the same, each after its own pauses.
 fn fault(seen: &Observed) -> Option<Failure> {
-    let mut faults = seen.pieces.iter().filter_map(|piece| piece.fault.as_ref());
+    let mut faults = seen.objects.iter().filter_map(|object| object.fault.as_ref());
     let first = faults.next()?;
     let own = longest_delay(first);
     let sooner: Vec<(Duration, &Failure)> = faults
@@ -212,7 +213,7 @@ fn hooks_before(seen: &Observed) -> Option<Step> {
     if let Some(stop_reason) = &seen.hooks.stop_reason {
         return Some(stop_for_hooks(seen, stop_reason));
     }
-    let crds = seen.pieces.iter().any(|piece| piece.identity.is_crd() && seen.needs_apply(piece));
+    let crds = seen.objects.iter().any(|object| object.identity.is_crd() && seen.needs_apply(object));
     Some(match fault(seen) {
         _ if crds && !seen.hooks.crds_applied => Step::ApplyCrds,
         Some(fault) => refused(seen, fault),
@@ -227,7 +228,7 @@ fn hooks_after(seen: &Observed) -> Option<Step> {
     if let Some(stop_reason) = &seen.hooks.stop_reason {
         return Some(stop_for_hooks(seen, stop_reason));
     }
-    let is_there = seen.pieces.iter().filter(|piece| piece.served).all(|piece| seen.is_sent(piece));
+    let is_there = seen.objects.iter().filter(|object| object.served).all(|object| seen.is_sent(object));
     match seen.content {
         _ if !is_there => None,
         Content::Loaded => Some(Step::Hooks(event)),
@@ -281,10 +282,10 @@ fn settle(seen: &Observed) -> Step {
     }
     let own = seen.groups_of_own_crds();
     let missing: BTreeSet<String> = seen
-        .pieces
+        .objects
         .iter()
-        .filter(|piece| !own.contains(&*piece.identity.group))
-        .filter_map(Piece::lacks)
+        .filter(|object| !own.contains(&*object.identity.group))
+        .filter_map(ObjectState::lacks)
         .collect();
     if !missing.is_empty() {
         return Step::Stop(StopReason::MissingKinds(missing.into_iter().collect()));
@@ -308,17 +309,17 @@ fn settle(seen: &Observed) -> Step {
     if !failed.is_empty() {
         return Step::Stop(StopReason::Unhealthy(failed));
     }
-    let fought = seen.fought();
-    if !fought.is_empty() {
-        return Step::Stop(StopReason::DriftFlapping(fought));
+    let flapping = seen.flapping();
+    if !flapping.is_empty() {
+        return Step::Stop(StopReason::DriftFlapping(flapping));
     }
     let mut waiting = seen.unready();
     if !waiting.is_empty() && seen.deadline.has_passed() {
         return Step::Stop(StopReason::HealthTimeout(waiting));
     }
-    for piece in seen.pieces.iter().filter(|piece| !seen.is_sent(piece)) {
-        let why = piece.waiting.as_deref().unwrap_or("its kind is not served yet");
-        waiting.push(format!("{} ({why})", piece.identity));
+    for object in seen.objects.iter().filter(|object| !seen.is_sent(object)) {
+        let why = object.waiting.as_deref().unwrap_or("its kind is not served yet");
+        waiting.push(format!("{} ({why})", object.identity));
     }
     if seen.default_resource == DefaultResource::Unserved {
         waiting.push("the kind of the default custom resource".to_owned());
@@ -359,7 +360,7 @@ fn repair(seen: &Observed) -> Option<Step> {
     if seen.changes && seen.content == Content::Stale && !seen.applied && seen.refusal.is_none() {
         return Some(Step::Load);
     }
-    let due = seen.pieces.iter().any(|piece| piece.served && seen.needs_apply(piece));
+    let due = seen.objects.iter().any(|object| object.served && seen.needs_apply(object));
     if !due || seen.applied || seen.refusal.is_some() {
         return None;
     }

@@ -22,7 +22,7 @@ use fields::{fields, version};
 use rollback::RollbackReport;
 pub(crate) use words::list;
 use words::{
-    fought_message, missing_message, newer_installation_message, newer_message, stray_message,
+    flapping_message, missing_message, newer_installation_message, newer_message, stray_message,
     unknown_installation_message, with_left,
 };
 
@@ -146,7 +146,7 @@ impl StatusSummary {
 /// Reports whether the requested content was completely sent, so that its version is the one on the target.
 fn is_there(seen: &Observed, stop_reason: &StopReason) -> bool {
     seen.content != Content::Stale
-        && seen.pieces.iter().all(|piece| piece.fault.is_none() && !piece.changed)
+        && seen.objects.iter().all(|object| object.fault.is_none() && !object.changed)
         && !matches!(
             stop_reason,
             StopReason::WaitingForSync | StopReason::SyncFailed(_) | StopReason::NewerVersion(_)
@@ -273,7 +273,7 @@ impl StatusSummary {
                 Progress { state: State::Error, ..Progress::stopped(failure) }
             }
             StopReason::DriftFlapping(names) => {
-                let failure = Failure::new(Reason::DriftFlapping, fought_message(&names));
+                let failure = Failure::new(Reason::DriftFlapping, flapping_message(&names));
                 let again = self.truce;
                 Progress::stopped(again.map_or(failure.clone(), |again| failure.retry_after(again)))
             }

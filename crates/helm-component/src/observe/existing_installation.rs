@@ -10,15 +10,15 @@ use serde_json::Value;
 
 use super::{is_manager, version};
 use crate::pass::Pass;
-use crate::plan::{ExistingInstallation, Piece};
+use crate::plan::{ExistingInstallation, ObjectState};
 
 /// Returns the existing installation as far as it is known at this point of a pass. After the first apply, a module
 /// has one only if an object that shows the version was changed: a user may have upgraded the module by hand.
-pub(super) fn of(pass: &Pass<'_>, pieces: &[Piece]) -> ExistingInstallation {
+pub(super) fn of(pass: &Pass<'_>, objects: &[ObjectState]) -> ExistingInstallation {
     let mut candidates = candidates(pass).map(Object::identity);
     let may_have_one = if is_applied(pass) {
         candidates
-            .any(|candidate| pieces.iter().any(|piece| piece.identity == candidate && is_changed(piece)))
+            .any(|candidate| objects.iter().any(|object| object.identity == candidate && is_changed(object)))
     } else {
         candidates.next().is_some()
     };
@@ -33,8 +33,8 @@ pub(crate) fn is_applied(pass: &Pass<'_>) -> bool {
     !pass.session.recorded.inventory.is_empty()
 }
 
-fn is_changed(piece: &Piece) -> bool {
-    matches!(piece.drift, Some(Drift::Changed | Drift::Taken | Drift::Recreated))
+fn is_changed(object: &ObjectState) -> bool {
+    matches!(object.drift, Some(Drift::Changed | Drift::Taken | Drift::Recreated))
 }
 
 /// Returns the objects that identify an existing installation: `spec.manager`, or the module's workloads if none is

@@ -8,7 +8,7 @@ use kyma_health::{Health, HealthStatus};
 use kyma_object_set::Identity;
 
 use crate::pass::Pass;
-use crate::plan::{Order, Piece};
+use crate::plan::{ObjectState, Order};
 use crate::target_cache::{Snapshot, WatchedObject};
 
 /// Seconds after which the causes that hold up objects are read, and then read again: at the first read a Pod may not
@@ -74,31 +74,31 @@ impl<'a> HealthContext<'a> {
 pub(super) fn fails_in(
     context: HealthContext<'_>,
     snapshot: &Snapshot,
-    pieces: &[Piece],
+    objects: &[ObjectState],
     made: Option<&Identity>,
 ) -> Option<Duration> {
-    let counting = pieces.iter().filter(|piece| piece.counts).map(|piece| &piece.identity).chain(made);
+    let counting = objects.iter().filter(|object| object.counts).map(|object| &object.identity).chain(made);
     let seen = counting.filter_map(|identity| snapshot.objects.get(identity));
     seen.filter_map(|seen| context.observed_health(seen).fails_in).min()
 }
 
 /// Returns the `StorageClass`es of claims that no Pod uses yet.
-pub(crate) fn classes(snapshot: &Snapshot, pieces: &[Piece]) -> BTreeSet<String> {
-    let counting = pieces.iter().filter(|piece| piece.counts);
-    let seen = counting.filter_map(|piece| snapshot.objects.get(&piece.identity));
+pub(crate) fn classes(snapshot: &Snapshot, objects: &[ObjectState]) -> BTreeSet<String> {
+    let counting = objects.iter().filter(|object| object.counts);
+    let seen = counting.filter_map(|object| snapshot.objects.get(&object.identity));
     seen.filter_map(|seen| seen.health.as_ref()?.storage_class.clone()).collect()
 }
 
 /// Reports whether objects or StorageClasses must be read before health is known.
-pub(super) fn is_unjudged(pass: &Pass<'_>, snapshot: &Snapshot, pieces: &[Piece]) -> bool {
+pub(super) fn is_unjudged(pass: &Pass<'_>, snapshot: &Snapshot, objects: &[ObjectState]) -> bool {
     let unknown = |class: &String| !pass.session.classes.contains_key(class);
-    !pass.done.judged && (!snapshot.unjudged.is_empty() || classes(snapshot, pieces).iter().any(unknown))
+    !pass.done.judged && (!snapshot.unjudged.is_empty() || classes(snapshot, objects).iter().any(unknown))
 }
 
 /// Reports whether objects take so long that the causes that hold them up should be read.
-pub(super) fn are_causes_due(pass: &Pass<'_>, pieces: &[Piece]) -> bool {
-    let waits = |piece: &Piece| piece.counts && piece.health != Some(HealthStatus::Current);
-    next_cause_read(pass) == Some(Duration::ZERO) && pieces.iter().any(waits)
+pub(super) fn are_causes_due(pass: &Pass<'_>, objects: &[ObjectState]) -> bool {
+    let waits = |object: &ObjectState| object.counts && object.health != Some(HealthStatus::Current);
+    next_cause_read(pass) == Some(Duration::ZERO) && objects.iter().any(waits)
 }
 
 /// Returns the time until the causes are read; `None` after the last read, or if nothing is awaited.

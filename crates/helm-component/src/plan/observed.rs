@@ -35,7 +35,7 @@ pub enum Content {
 /// One desired object and its observed state.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
 #[derive(Debug, Clone, PartialEq)]
-pub struct Piece {
+pub struct ObjectState {
     /// Identity of the object.
     pub identity: Identity,
     /// Whether its content is newer than the applied one.
@@ -55,14 +55,14 @@ pub struct Piece {
     /// Whether its health counts.
     pub counts: bool,
     /// Whether it was corrected so often that it is left alone for a while.
-    pub fought: bool,
+    pub flapping: bool,
     /// Cause of the wait, if the apply of this pass could not send it yet.
     pub waiting: Option<String>,
     /// Failure of the apply in this pass.
     pub fault: Option<Failure>,
 }
 
-impl Piece {
+impl ObjectState {
     /// Reports whether another writer changed, adopted or deleted the object, so that it must be applied again.
     pub fn has_drifted(&self) -> bool {
         matches!(self.drift, Some(Drift::Gone | Drift::Recreated | Drift::Changed | Drift::Taken))
@@ -184,7 +184,7 @@ pub struct Observed {
     /// Whether the Ready release must be stored, or the stored one discarded.
     pub rollback_target_due: bool,
     /// Desired objects; for recorded content, those of the inventory.
-    pub pieces: Vec<Piece>,
+    pub objects: Vec<ObjectState>,
     /// Whether objects were applied in this pass.
     pub applied: bool,
     /// Applied inventory.
@@ -256,31 +256,33 @@ pub struct Observed {
 
 impl Observed {
     /// Reports whether an object must be applied.
-    pub fn needs_apply(&self, piece: &Piece) -> bool {
-        let new = piece.changed || !self.inventory.was_sent(&piece.identity);
+    pub fn needs_apply(&self, object: &ObjectState) -> bool {
+        let new = object.changed || !self.inventory.was_sent(&object.identity);
         match self.order {
-            Order::Install => new || self.needs_repair(piece),
-            Order::Remove => (new && self.changes) || (!new && self.needs_repair(piece)),
+            Order::Install => new || self.needs_repair(object),
+            Order::Remove => (new && self.changes) || (!new && self.needs_repair(object)),
         }
     }
 
     /// Reports whether everything desired is on the target, of kinds that it serves: the condition for pruning.
     pub fn is_complete(&self) -> bool {
-        self.pieces.iter().all(|piece| piece.served && piece.fault.is_none() && self.is_sent(piece))
+        self.objects.iter().all(|object| object.served && object.fault.is_none() && self.is_sent(object))
     }
 
-    pub(super) fn is_sent(&self, piece: &Piece) -> bool {
-        piece.waiting.is_none() && self.inventory.was_sent(&piece.identity)
+    pub(super) fn is_sent(&self, object: &ObjectState) -> bool {
+        object.waiting.is_none() && self.inventory.was_sent(&object.identity)
     }
 
-    fn needs_repair(&self, piece: &Piece) -> bool {
-        self.drift == DriftMode::Correct && piece.has_drifted() && !piece.fought
+    fn needs_repair(&self, object: &ObjectState) -> bool {
+        self.drift == DriftMode::Correct && object.has_drifted() && !object.flapping
     }
 
     /// Returns the objects that another manager changed and that are not corrected for a while.
-    pub fn fought(&self) -> Vec<String> {
-        let left = |piece: &&Piece| self.drift == DriftMode::Correct && piece.fought && piece.has_drifted();
-        self.pieces.iter().filter(left).map(|piece| piece.identity.to_string()).collect()
+    pub fn flapping(&self) -> Vec<String> {
+        let left = |object: &&ObjectState| {
+            self.drift == DriftMode::Correct && object.flapping && object.has_drifted()
+        };
+        self.objects.iter().filter(left).map(|object| object.identity.to_string()).collect()
     }
 
     /// Returns the objects that count and have failed.
@@ -290,17 +292,17 @@ impl Observed {
 
     /// Reports whether an object that counts failed after its last apply.
     pub fn fails_as_it_is(&self) -> bool {
-        let there = |piece: &&Piece| piece.counts && self.inventory.contains(&piece.identity);
-        let old = |piece: &Piece| piece.health == Some(HealthStatus::Failed) && piece.health_is_old;
-        let old = self.pieces.iter().filter(there).filter(|piece| old(piece)).count();
+        let there = |object: &&ObjectState| object.counts && self.inventory.contains(&object.identity);
+        let old = |object: &ObjectState| object.health == Some(HealthStatus::Failed) && object.health_is_old;
+        let old = self.objects.iter().filter(there).filter(|object| old(object)).count();
         self.failing().len() > old
     }
 
     /// Returns the objects that count and have not been reported since their apply.
     pub fn unreported(&self) -> Vec<String> {
-        let there = |piece: &&Piece| piece.counts && self.inventory.contains(&piece.identity);
-        let unreported = self.pieces.iter().filter(there).filter(|piece| piece.health_is_old);
-        unreported.map(|piece| piece.identity.to_string()).collect()
+        let there = |object: &&ObjectState| object.counts && self.inventory.contains(&object.identity);
+        let unreported = self.objects.iter().filter(there).filter(|object| object.health_is_old);
+        unreported.map(|object| object.identity.to_string()).collect()
     }
 
     /// Reports whether the health of newly applied objects must be awaited, not only that of earlier ones. A
@@ -317,20 +319,20 @@ impl Observed {
 
     /// Returns the objects that count and were not applied yet: their health is unknown.
     pub fn unapplied(&self) -> Vec<String> {
-        let counting = self.pieces.iter().filter(|piece| piece.counts);
-        let absent = counting.filter(|piece| !self.inventory.contains(&piece.identity));
-        absent.map(|piece| piece.identity.to_string()).collect()
+        let counting = self.objects.iter().filter(|object| object.counts);
+        let absent = counting.filter(|object| !self.inventory.contains(&object.identity));
+        absent.map(|object| object.identity.to_string()).collect()
     }
 
     /// Returns the objects with this health among those that count and are on the target.
     fn named(&self, is_named: fn(Option<HealthStatus>) -> bool) -> Vec<String> {
         let there =
-            self.pieces.iter().filter(|piece| piece.counts && self.inventory.contains(&piece.identity));
-        let name = |piece: &Piece| match piece.why.as_str() {
-            "" => piece.identity.to_string(),
-            why => format!("{} ({why})", piece.identity),
+            self.objects.iter().filter(|object| object.counts && self.inventory.contains(&object.identity));
+        let name = |object: &ObjectState| match object.why.as_str() {
+            "" => object.identity.to_string(),
+            why => format!("{} ({why})", object.identity),
         };
-        let there = there.map(|piece| (name(piece), piece.health));
+        let there = there.map(|object| (name(object), object.health));
         let all = there.chain(self.manager.clone());
         all.filter(|(_, health)| is_named(*health)).map(|(name, _)| name).collect()
     }
@@ -344,7 +346,7 @@ impl Observed {
     /// Returns the objects that were applied or carry the owner label, are no longer desired and do not
     /// [stay](Self::stays).
     pub fn surplus(&self) -> Vec<Identity> {
-        let desired: BTreeSet<&Identity> = self.pieces.iter().map(|piece| &piece.identity).collect();
+        let desired: BTreeSet<&Identity> = self.objects.iter().map(|object| &object.identity).collect();
         let applied = self.inventory.iter().map(|(identity, _)| identity);
         let surplus: BTreeSet<&Identity> = applied
             .chain(self.owned.iter())
@@ -359,18 +361,18 @@ impl Observed {
     /// these; objects that are to be removed need none.
     pub fn missing(&self) -> BTreeSet<String> {
         let own = self.groups_of_own_crds();
-        let returns = |piece: &Piece| match self.order {
+        let returns = |object: &ObjectState| match self.order {
             Order::Install => {
-                own.contains(&*piece.identity.group) && self.inventory.was_sent(&piece.identity)
+                own.contains(&*object.identity.group) && self.inventory.was_sent(&object.identity)
             }
-            Order::Remove => self.inventory.contains(&piece.identity),
+            Order::Remove => self.inventory.contains(&object.identity),
         };
-        self.pieces.iter().filter(|piece| !returns(piece)).filter_map(Piece::lacks).collect()
+        self.objects.iter().filter(|object| !returns(object)).filter_map(ObjectState::lacks).collect()
     }
 
     /// Returns the API groups whose kinds CRDs of the same content define; the target will serve them soon.
     pub(super) fn groups_of_own_crds(&self) -> BTreeSet<&str> {
-        let crds = self.pieces.iter().filter(|piece| piece.identity.is_crd());
+        let crds = self.objects.iter().filter(|object| object.identity.is_crd());
         crds.filter_map(|crd| Some(crd.identity.name.split_once('.')?.1)).collect()
     }
 }

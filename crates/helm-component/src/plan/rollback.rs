@@ -44,7 +44,7 @@ fn failed(seen: &Observed, stop_reason: &StopReason) -> Option<Failure> {
             (failure.reason == Reason::HookFailed).then(|| failure.clone())
         }
         StopReason::Failed(_) => {
-            let mut faults = seen.pieces.iter().filter_map(|piece| piece.fault.as_ref());
+            let mut faults = seen.objects.iter().filter_map(|object| object.fault.as_ref());
             faults.find(|fault| is_refused_as_it_is(fault)).cloned()
         }
         StopReason::Unhealthy(names) if seen.fails_as_it_is() => {

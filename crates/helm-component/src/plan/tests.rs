@@ -28,8 +28,8 @@ fn crd() -> Identity {
     Identity::new("apiextensions.k8s.io", "CustomResourceDefinition", None, "widgets.example.org")
 }
 
-pub(crate) fn piece(identity: Identity) -> Piece {
-    Piece {
+pub(crate) fn object(identity: Identity) -> ObjectState {
+    ObjectState {
         identity,
         changed: false,
         served: true,
@@ -39,7 +39,7 @@ pub(crate) fn piece(identity: Identity) -> Piece {
         why: String::new(),
         health_is_old: false,
         counts: true,
-        fought: false,
+        flapping: false,
         waiting: None,
         fault: None,
     }
@@ -50,7 +50,7 @@ fn applied(identity: &Identity) -> (Identity, Entry) {
 }
 
 /// Returns the state of a first installation of these objects with loaded content.
-fn fresh(pieces: Vec<Piece>) -> Observed {
+fn fresh(objects: Vec<ObjectState>) -> Observed {
     Observed {
         order: Order::Install,
         refusal: None,
@@ -62,7 +62,7 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         history: HistoryDue::default(),
         rollback: RollbackState::None,
         rollback_target_due: false,
-        pieces,
+        objects,
         applied: false,
         inventory: Inventory::new(),
         unread: false,
@@ -99,11 +99,12 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
 }
 
 /// Returns the state after these objects were applied and watched.
-pub(crate) fn running(pieces: Vec<Piece>) -> Observed {
-    let inventory = pieces.iter().map(|piece| applied(&piece.identity)).collect();
-    let owned = pieces.iter().map(|piece| piece.identity.clone()).collect();
-    let pieces = pieces.into_iter().map(|piece| Piece { drift: Some(Drift::Unchanged), ..piece }).collect();
-    Observed { watched: true, inventory, owned, content: Content::Recorded, ..fresh(pieces) }
+pub(crate) fn running(objects: Vec<ObjectState>) -> Observed {
+    let inventory = objects.iter().map(|object| applied(&object.identity)).collect();
+    let owned = objects.iter().map(|object| object.identity.clone()).collect();
+    let objects =
+        objects.into_iter().map(|object| ObjectState { drift: Some(Drift::Unchanged), ..object }).collect();
+    Observed { watched: true, inventory, owned, content: Content::Recorded, ..fresh(objects) }
 }
 
 pub(crate) fn fault() -> Failure {
@@ -113,9 +114,9 @@ pub(crate) fn fault() -> Failure {
 /// Applies everything that is due.
 fn apply(seen: &mut Observed) {
     seen.applied = true;
-    for piece in &seen.pieces {
-        if piece.served && piece.fault.is_none() {
-            let (identity, entry) = applied(&piece.identity);
+    for object in &seen.objects {
+        if object.served && object.fault.is_none() {
+            let (identity, entry) = applied(&object.identity);
             seen.inventory.insert(identity, entry);
         }
     }
@@ -123,7 +124,7 @@ fn apply(seen: &mut Observed) {
 
 #[test]
 fn a_first_installation_does_not_wait_for_watches_before_it_applies() {
-    let mut seen = Observed { watching: false, ..fresh(vec![piece(deployment()), piece(config("a"))]) };
+    let mut seen = Observed { watching: false, ..fresh(vec![object(deployment()), object(config("a"))]) };
     assert_eq!(next(&seen), Step::Watch);
     seen.watching = true;
     assert_eq!(next(&seen), Step::Apply);
@@ -135,9 +136,9 @@ fn a_first_installation_does_not_wait_for_watches_before_it_applies() {
 
 #[test]
 fn what_another_system_handed_over_is_sent_and_counts_as_applied_only_then() {
-    let mut seen = Observed { watched: true, ..fresh(vec![piece(deployment())]) };
+    let mut seen = Observed { watched: true, ..fresh(vec![object(deployment())]) };
     seen.inventory.insert(deployment(), Entry { uid: "u".to_owned(), ..Entry::default() });
-    seen.pieces[0].changed = false;
+    seen.objects[0].changed = false;
     assert!(!seen.is_complete());
     assert_eq!(next(&seen), Step::Apply);
     apply(&mut seen);
@@ -147,7 +148,7 @@ fn what_another_system_handed_over_is_sent_and_counts_as_applied_only_then() {
 #[test]
 fn watches_that_show_nothing_for_long_are_opened_for_what_is_served_by_now() {
     for order in [Order::Install, Order::Remove] {
-        let mut seen = Observed { order, watched: false, ..running(vec![piece(deployment())]) };
+        let mut seen = Observed { order, watched: false, ..running(vec![object(deployment())]) };
         assert_eq!(next(&seen), Step::Stop(StopReason::WaitingForSync));
         seen.sync_failure = Some(fault());
         assert_eq!(
@@ -162,7 +163,7 @@ fn watches_that_show_nothing_for_long_are_opened_for_what_is_served_by_now() {
 
 #[test]
 fn a_module_is_first_looked_for_where_the_hub_may_have_forgotten_it() {
-    let mut seen = Observed { versioned: true, ..fresh(vec![piece(deployment())]) };
+    let mut seen = Observed { versioned: true, ..fresh(vec![object(deployment())]) };
     assert_eq!(next(&seen), Step::Stop(StopReason::WaitingForSync));
     seen.watched = true;
     assert_eq!(next(&seen), Step::Apply);
@@ -170,20 +171,20 @@ fn a_module_is_first_looked_for_where_the_hub_may_have_forgotten_it() {
 
 #[test]
 fn nothing_is_put_over_a_version_that_the_hub_does_not_know() {
-    let mut seen = running(vec![piece(deployment())]);
+    let mut seen = running(vec![object(deployment())]);
     seen.newer = Some("1.1.0".to_owned());
     seen.owned.insert(config("new"));
     let refused = Step::Stop(StopReason::NewerVersion("1.1.0".to_owned()));
     for content in [Content::Recorded, Content::Loaded] {
         seen.content = content;
-        seen.pieces[0].changed = true;
+        seen.objects[0].changed = true;
         assert_eq!(next(&seen), refused, "neither applied nor pruned");
     }
 }
 
 #[test]
 fn nothing_is_put_over_what_somebody_installed_before_unless_it_is_known_to_be_older() {
-    let mut seen = fresh(vec![piece(deployment()), piece(config("a"))]);
+    let mut seen = fresh(vec![object(deployment()), object(config("a"))]);
     let rows = [
         (ExistingInstallation::Unread, Step::ReadExistingInstallation),
         (
@@ -213,7 +214,7 @@ fn what_a_removal_takes_is_searched_for_where_the_inventory_does_not_tell() {
     assert_eq!(next(&without), Step::Sweep);
     assert_eq!(next(&Observed { swept: true, ..without.clone() }), Step::Watch);
     assert_eq!(next(&Observed { unread: true, swept: true, ..without }), Step::Sweep);
-    let older = Observed { order: Order::Remove, ..running(vec![piece(deployment())]) };
+    let older = Observed { order: Order::Remove, ..running(vec![object(deployment())]) };
     let older = Observed { newer: Some("1.1.0".to_owned()), ..older };
     assert_eq!(next(&older), Step::Sweep);
     assert_eq!(next(&Observed { swept: true, ..older.clone() }), Step::Remove);
@@ -223,7 +224,7 @@ fn what_a_removal_takes_is_searched_for_where_the_inventory_does_not_tell() {
 #[test]
 fn what_an_unreadable_record_was_of_is_searched_for_before_anything_is_sent_or_forgotten() {
     for content in [Content::Stale, Content::Loaded, Content::Recorded] {
-        let unread = Observed { unread: true, content, ..fresh(vec![piece(config("a"))]) };
+        let unread = Observed { unread: true, content, ..fresh(vec![object(config("a"))]) };
         assert_eq!(next(&unread), Step::Sweep);
         let refused = Observed { refusal: Some(fault()), ..unread };
         assert_eq!(next(&refused), Step::Stop(StopReason::Failed(fault())));
@@ -232,7 +233,7 @@ fn what_an_unreadable_record_was_of_is_searched_for_before_anything_is_sent_or_f
 
 #[test]
 fn the_namespace_is_made_before_anything_is_sent() {
-    let seen = Observed { namespace_ready: false, ..fresh(vec![piece(config("a"))]) };
+    let seen = Observed { namespace_ready: false, ..fresh(vec![object(config("a"))]) };
     assert_eq!(next(&seen), Step::Namespace);
 }
 
@@ -244,12 +245,15 @@ fn stale_content_is_loaded_before_anything_else() {
 
 #[test]
 fn what_is_as_recorded_is_neither_loaded_nor_written() {
-    assert_eq!(next(&running(vec![piece(config("a")), piece(deployment())])), Step::Stop(StopReason::Ready));
+    assert_eq!(
+        next(&running(vec![object(config("a")), object(deployment())])),
+        Step::Stop(StopReason::Ready)
+    );
 }
 
 #[test]
 fn after_a_restart_the_watches_speak_first() {
-    let mut seen = Observed { watching: false, watched: false, ..running(vec![piece(config("a"))]) };
+    let mut seen = Observed { watching: false, watched: false, ..running(vec![object(config("a"))]) };
     assert_eq!(next(&seen), Step::Watch);
     seen.watching = true;
     assert_eq!(next(&seen), Step::Stop(StopReason::WaitingForSync));
@@ -257,8 +261,8 @@ fn after_a_restart_the_watches_speak_first() {
 
 #[test]
 fn drift_loads_the_content_and_applies() {
-    let mut seen = running(vec![piece(config("a")), piece(config("b"))]);
-    seen.pieces[1].drift = Some(Drift::Changed);
+    let mut seen = running(vec![object(config("a")), object(config("b"))]);
+    seen.objects[1].drift = Some(Drift::Changed);
     assert_eq!(next(&seen), Step::Load);
     seen.content = Content::Loaded;
     assert_eq!(next(&seen), Step::Apply);
@@ -269,13 +273,13 @@ fn drift_loads_the_content_and_applies() {
 #[test]
 fn without_a_look_at_drift_what_is_gone_stays_so_until_new_content_comes() {
     for drift in [Drift::Gone, Drift::Changed] {
-        let mut seen = Observed { drift: DriftMode::Off, ..running(vec![piece(config("a"))]) };
-        seen.pieces[0].drift = Some(drift);
-        for fought in [true, false] {
-            seen.pieces[0].fought = fought;
+        let mut seen = Observed { drift: DriftMode::Off, ..running(vec![object(config("a"))]) };
+        seen.objects[0].drift = Some(drift);
+        for flapping in [true, false] {
+            seen.objects[0].flapping = flapping;
             assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
         }
-        seen.pieces[0].changed = true;
+        seen.objects[0].changed = true;
         seen.content = Content::Loaded;
         assert_eq!(next(&seen), Step::Apply);
     }
@@ -283,17 +287,17 @@ fn without_a_look_at_drift_what_is_gone_stays_so_until_new_content_comes() {
 
 #[test]
 fn an_object_on_its_way_out_is_applied_again_once_it_is_gone() {
-    let mut seen = running(vec![piece(config("a"))]);
-    seen.pieces[0].drift = Some(Drift::Deleting);
+    let mut seen = running(vec![object(config("a"))]);
+    seen.objects[0].drift = Some(Drift::Deleting);
     assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
-    seen.pieces[0].drift = Some(Drift::Gone);
+    seen.objects[0].drift = Some(Drift::Gone);
     assert_eq!(next(&seen), Step::Load);
 }
 
 #[test]
 fn a_refused_object_is_reported_and_not_sent_again_in_the_same_pass() {
-    let mut seen = fresh(vec![piece(config("a")), piece(config("b"))]);
-    seen.pieces[0].fault = Some(fault());
+    let mut seen = fresh(vec![object(config("a")), object(config("b"))]);
+    seen.objects[0].fault = Some(fault());
     apply(&mut seen);
     assert_eq!(next(&seen), Step::Stop(StopReason::Failed(fault())));
 }
@@ -301,23 +305,23 @@ fn a_refused_object_is_reported_and_not_sent_again_in_the_same_pass() {
 #[test]
 fn a_missing_kind_blocks_only_its_own_objects() {
     let virtual_service = id("networking.istio.io", "VirtualService", "v");
-    let mut seen = running(vec![piece(deployment()), piece(virtual_service.clone())]);
+    let mut seen = running(vec![object(deployment()), object(virtual_service.clone())]);
     seen.inventory.remove(&virtual_service);
-    seen.pieces[1].served = false;
+    seen.objects[1].served = false;
     assert_eq!(
         next(&seen),
         Step::Stop(StopReason::MissingKinds(vec!["VirtualService.networking.istio.io".to_owned()]))
     );
-    seen.pieces[1].served = true;
+    seen.objects[1].served = true;
     assert_eq!(next(&seen), Step::Load, "its arrival is acted on");
 }
 
 #[test]
 fn a_kind_whose_crd_is_in_the_set_is_awaited_not_missing() {
     let widget = id("example.org", "Widget", "w");
-    let mut seen = running(vec![piece(crd()), piece(widget.clone())]);
+    let mut seen = running(vec![object(crd()), object(widget.clone())]);
     seen.inventory.remove(&widget);
-    seen.pieces[1].served = false;
+    seen.objects[1].served = false;
     assert_eq!(
         next(&seen),
         Step::Stop(StopReason::Progressing(vec![format!("{widget} (its kind is not served yet)")]))
@@ -326,10 +330,10 @@ fn a_kind_whose_crd_is_in_the_set_is_awaited_not_missing() {
 
 #[test]
 fn what_is_no_longer_wanted_goes_after_everything_wanted_is_there() {
-    let mut seen = running(vec![piece(config("a")), piece(config("b")), piece(config("c"))]);
+    let mut seen = running(vec![object(config("a")), object(config("b")), object(config("c"))]);
     seen.content = Content::Loaded;
-    seen.pieces.pop();
-    seen.pieces[0].changed = true;
+    seen.objects.pop();
+    seen.objects[0].changed = true;
     assert_eq!(next(&seen), Step::Apply);
     apply(&mut seen);
     assert_eq!(next(&seen), Step::Prune(vec![config("c")]));
@@ -339,7 +343,7 @@ fn what_is_no_longer_wanted_goes_after_everything_wanted_is_there() {
 
 #[test]
 fn what_only_the_record_of_a_taken_over_release_names_stays_until_something_else_is_asked_for() {
-    let mut seen = running(vec![piece(config("a"))]);
+    let mut seen = running(vec![object(config("a"))]);
     seen.content = Content::Loaded;
     seen.inventory.insert(config("b"), Entry { uid: "u".to_owned(), ..Entry::default() });
     seen.as_found = Some(vec!["b".to_owned()]);
@@ -356,35 +360,35 @@ fn what_only_the_record_of_a_taken_over_release_names_stays_until_something_else
 #[test]
 fn what_was_replaced_stays_until_the_kind_of_its_successor_is_served() {
     let rollout = id("argoproj.io", "Rollout", "r");
-    let mut seen = running(vec![piece(rollout.clone()), piece(deployment())]);
+    let mut seen = running(vec![object(rollout.clone()), object(deployment())]);
     seen.content = Content::Loaded;
     seen.applied = true;
-    seen.pieces.pop();
+    seen.objects.pop();
     seen.inventory.remove(&rollout);
-    seen.pieces[0].served = false;
+    seen.objects[0].served = false;
     assert_eq!(next(&seen), Step::Stop(StopReason::MissingKinds(vec!["Rollout.argoproj.io".to_owned()])));
-    seen.pieces[0].served = true;
-    seen.pieces[0].waiting = Some("the CRD is not established yet".to_owned());
+    seen.objects[0].served = true;
+    seen.objects[0].waiting = Some("the CRD is not established yet".to_owned());
     assert!(matches!(next(&seen), Step::Stop(StopReason::Progressing(_))));
-    seen.pieces[0].waiting = None;
+    seen.objects[0].waiting = None;
     apply(&mut seen);
     assert_eq!(next(&seen), Step::Prune(vec![deployment()]));
 }
 
 #[test]
 fn what_was_replaced_stays_while_its_successor_waits_for_its_place() {
-    let mut seen = running(vec![piece(config("a")), piece(config("b"))]);
+    let mut seen = running(vec![object(config("a")), object(config("b"))]);
     seen.content = Content::Loaded;
     seen.applied = true;
-    seen.pieces.pop();
-    seen.pieces[0].waiting = Some("the old object is being deleted".to_owned());
+    seen.objects.pop();
+    seen.objects[0].waiting = Some("the old object is being deleted".to_owned());
     let waits = format!("{} (the old object is being deleted)", config("a"));
     assert_eq!(next(&seen), Step::Stop(StopReason::Progressing(vec![waits])));
 }
 
 #[test]
 fn leftovers_of_an_unfinished_operation_are_found_by_their_label() {
-    let mut seen = running(vec![piece(config("a"))]);
+    let mut seen = running(vec![object(config("a"))]);
     seen.content = Content::Loaded;
     seen.owned.insert(config("stray"));
     assert_eq!(next(&seen), Step::Prune(vec![config("stray")]));
@@ -392,7 +396,7 @@ fn leftovers_of_an_unfinished_operation_are_found_by_their_label() {
 
 #[test]
 fn the_default_resource_is_made_once_and_waits_for_its_kind() {
-    let mut seen = running(vec![piece(config("a"))]);
+    let mut seen = running(vec![object(config("a"))]);
     seen.default_resource = DefaultResource::Unserved;
     assert!(matches!(next(&seen), Step::Stop(StopReason::Progressing(_))));
     seen.default_resource = DefaultResource::Due;
@@ -403,23 +407,23 @@ fn the_default_resource_is_made_once_and_waits_for_its_kind() {
 
 #[test]
 fn only_what_counts_decides_health() {
-    let mut seen = running(vec![piece(deployment()), piece(id("apps", "StatefulSet", "s"))]);
-    seen.pieces[0].health = None;
+    let mut seen = running(vec![object(deployment()), object(id("apps", "StatefulSet", "s"))]);
+    seen.objects[0].health = None;
     assert_eq!(next(&seen), Step::Stop(StopReason::Progressing(vec![deployment().to_string()])));
-    seen.pieces[0].counts = false;
+    seen.objects[0].counts = false;
     assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
 }
 
 #[test]
 fn a_manager_that_the_component_does_not_have_is_never_ready() {
-    let mut seen = running(vec![Piece { counts: false, ..piece(deployment()) }]);
+    let mut seen = running(vec![ObjectState { counts: false, ..object(deployment()) }]);
     seen.stray_manager = Some("Deployment.apps other".to_owned());
     assert_eq!(next(&seen), Step::Stop(StopReason::StrayManager("Deployment.apps other".to_owned())));
 }
 
 #[test]
 fn a_default_resource_that_is_the_manager_decides_health() {
-    let mut seen = running(vec![Piece { counts: false, ..piece(deployment()) }]);
+    let mut seen = running(vec![ObjectState { counts: false, ..object(deployment()) }]);
     for (health, stop_reason) in [
         (None, StopReason::Progressing(vec!["Lamp default".to_owned()])),
         (Some(HealthStatus::Failed), StopReason::Unhealthy(vec!["Lamp default".to_owned()])),
@@ -433,9 +437,10 @@ fn a_default_resource_that_is_the_manager_decides_health() {
 #[test]
 fn an_object_that_could_not_be_sent_is_awaited_once_and_not_called_unhealthy() {
     let service = id("", "Service", "s");
-    let mut seen = running(vec![piece(deployment()), piece(service.clone())]);
+    let mut seen = running(vec![object(deployment()), object(service.clone())]);
     seen.inventory.remove(&service);
-    seen.pieces[1] = Piece { health: None, waiting: Some("its turn".to_owned()), ..piece(service.clone()) };
+    seen.objects[1] =
+        ObjectState { health: None, waiting: Some("its turn".to_owned()), ..object(service.clone()) };
     seen.applied = true;
     assert_eq!(next(&seen), Step::Stop(StopReason::Progressing(vec![format!("{service} (its turn)")])));
     assert_eq!(seen.unready(), Vec::<String>::new());
@@ -444,34 +449,34 @@ fn an_object_that_could_not_be_sent_is_awaited_once_and_not_called_unhealthy() {
 
 #[test]
 fn objects_that_are_not_ready_in_time_are_late_until_they_are_ready() {
-    let mut seen = running(vec![piece(deployment())]);
-    seen.pieces[0].health = Some(HealthStatus::InProgress);
+    let mut seen = running(vec![object(deployment())]);
+    seen.objects[0].health = Some(HealthStatus::InProgress);
     seen.deadline = Deadline { waited: 29, limit: Some(30) };
     assert_eq!(next(&seen), Step::Stop(StopReason::Progressing(vec![deployment().to_string()])));
     seen.deadline.waited = 30;
     assert_eq!(next(&seen), Step::Stop(StopReason::HealthTimeout(vec![deployment().to_string()])));
-    seen.pieces[0].health = Some(HealthStatus::Current);
+    seen.objects[0].health = Some(HealthStatus::Current);
     assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
 }
 
 #[test]
 fn an_object_that_somebody_fights_for_is_left_alone_and_named_while_others_are_put_right() {
-    let mut seen = running(vec![piece(config("a")), piece(config("b"))]);
-    seen.pieces[0] = Piece { drift: Some(Drift::Changed), fought: true, ..seen.pieces[0].clone() };
+    let mut seen = running(vec![object(config("a")), object(config("b"))]);
+    seen.objects[0] = ObjectState { drift: Some(Drift::Changed), flapping: true, ..seen.objects[0].clone() };
     assert_eq!(next(&seen), Step::Stop(StopReason::DriftFlapping(vec![config("a").to_string()])));
-    seen.pieces[1].drift = Some(Drift::Changed);
+    seen.objects[1].drift = Some(Drift::Changed);
     assert_eq!(next(&seen), Step::Load, "the other one");
-    seen.pieces[1].drift = Some(Drift::Unchanged);
-    seen.pieces[0].drift = Some(Drift::Unchanged);
+    seen.objects[1].drift = Some(Drift::Unchanged);
+    seen.objects[0].drift = Some(Drift::Unchanged);
     assert_eq!(next(&seen), Step::Stop(StopReason::Ready), "the other writer gave way");
-    seen.pieces[0] = Piece { changed: true, ..seen.pieces[0].clone() };
+    seen.objects[0] = ObjectState { changed: true, ..seen.objects[0].clone() };
     seen.content = Content::Loaded;
     assert_eq!(next(&seen), Step::Apply, "new content is sent all the same");
 }
 
 #[test]
 fn a_refused_spec_stops_an_installation_but_not_a_removal() {
-    let mut seen = Observed { refusal: Some(fault()), ..running(vec![piece(deployment())]) };
+    let mut seen = Observed { refusal: Some(fault()), ..running(vec![object(deployment())]) };
     assert_eq!(next(&seen), Step::Stop(StopReason::Failed(fault())));
     seen.order = Order::Remove;
     assert_eq!(next(&seen), Step::Remove);
@@ -479,21 +484,22 @@ fn a_refused_spec_stops_an_installation_but_not_a_removal() {
 
 #[test]
 fn what_other_rules_judged_is_read_before_health_is_told() {
-    let mut seen = running(vec![Piece { health: None, ..piece(deployment()) }]);
+    let mut seen = running(vec![ObjectState { health: None, ..object(deployment()) }]);
     seen.unjudged = true;
     assert_eq!(next(&seen), Step::Judge);
     seen.unjudged = false;
-    seen.pieces[0].health = Some(HealthStatus::Current);
+    seen.objects[0].health = Some(HealthStatus::Current);
     assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
 }
 
 #[test]
 fn what_takes_long_is_looked_at_once_and_told_with_its_cause() {
-    let mut seen = running(vec![Piece { health: Some(HealthStatus::InProgress), ..piece(deployment()) }]);
+    let mut seen =
+        running(vec![ObjectState { health: Some(HealthStatus::InProgress), ..object(deployment()) }]);
     seen.causes_due = true;
     assert_eq!(next(&seen), Step::ReadCauses);
     seen.causes_due = false;
-    seen.pieces[0].why = "Pod d-1: container main: ImagePullBackOff".to_owned();
+    seen.objects[0].why = "Pod d-1: container main: ImagePullBackOff".to_owned();
     let named = format!("{} (Pod d-1: container main: ImagePullBackOff)", deployment());
     assert_eq!(next(&seen), Step::Stop(StopReason::Progressing(vec![named])));
 }

@@ -290,7 +290,7 @@ impl Pass<'_> {
         if self.order == Order::Remove || !self.takes_what_is_nobodys() {
             requests.forget(&self.key);
         } else if seen.content != Content::Stale {
-            let wanted: BTreeSet<&Identity> = seen.pieces.iter().map(|piece| &piece.identity).collect();
+            let wanted: BTreeSet<&Identity> = seen.objects.iter().map(|object| &object.identity).collect();
             let lacks = |identity: &Identity| wanted.contains(identity) && !seen.inventory.contains(identity);
             requests.retain(&TargetScope::of(&self.context.target), &self.key, lacks);
         }
@@ -305,7 +305,7 @@ impl Pass<'_> {
         let is_own = |identity: &Identity| {
             inventory.get(identity).is_some_and(|entry| self.received.get(identity) != Some(entry))
         };
-        let wanted = seen.pieces.iter().map(|piece| &piece.identity);
+        let wanted = seen.objects.iter().map(|object| &object.identity);
         let settled: Vec<Identity> = wanted.filter(|identity| is_own(identity)).cloned().collect();
         self.settle(&settled);
     }

@@ -82,8 +82,12 @@ impl Pass<'_> {
         let Some(loaded) = self.session.loaded.clone() else { return };
         self.done.crds_applied = true;
         self.note_before(&loaded);
-        let due: BTreeSet<&Identity> =
-            seen.pieces.iter().filter(|piece| seen.needs_apply(piece)).map(|piece| &piece.identity).collect();
+        let due: BTreeSet<&Identity> = seen
+            .objects
+            .iter()
+            .filter(|object| seen.needs_apply(object))
+            .map(|object| &object.identity)
+            .collect();
         let is_due = |identity: &Identity| identity.is_crd() && due.contains(identity);
         let crds = loaded.prepared.objects.iter().filter(|object| is_due(&object.identity()));
         let set = ObjectSet::new(crds.cloned().collect());
@@ -130,8 +134,11 @@ impl Pass<'_> {
             return;
         }
         self.note_before(&loaded);
-        let due =
-            seen.pieces.iter().filter(|piece| seen.needs_apply(piece)).map(|piece| piece.identity.clone());
+        let due = seen
+            .objects
+            .iter()
+            .filter(|object| seen.needs_apply(object))
+            .map(|object| object.identity.clone());
         let due = match self.exclude_terminating_namespaces(seen, due.collect()).await {
             Ok(due) => due,
             Err(failure) => {
@@ -143,10 +150,10 @@ impl Pass<'_> {
         let set =
             ObjectSet::new(objects.iter().filter(|one| due.contains(&one.identity())).cloned().collect());
         let repaired: BTreeSet<Identity> = seen
-            .pieces
+            .objects
             .iter()
-            .filter(|piece| !piece.changed && piece.has_drifted() && due.contains(&piece.identity))
-            .map(|piece| piece.identity.clone())
+            .filter(|object| !object.changed && object.has_drifted() && due.contains(&object.identity))
+            .map(|object| object.identity.clone())
             .collect();
         let observed = self.observed(seen);
         let held = self.proven(seen.set_back);

@@ -48,7 +48,7 @@ impl Pass<'_> {
     pub(super) async fn judge_health(&mut self, seen: &plan::Observed) {
         self.done.judged = true;
         let snapshot = self.snapshot();
-        self.session.classes = self.waiting_classes(classes(&snapshot, &seen.pieces)).await;
+        self.session.classes = self.waiting_classes(classes(&snapshot, &seen.objects)).await;
         if snapshot.unjudged.is_empty() {
             return;
         }
@@ -112,12 +112,12 @@ impl Pass<'_> {
         }
         let snapshot = self.snapshot();
         let waits = seen
-            .pieces
+            .objects
             .iter()
-            .filter(|piece| piece.counts && !matches!(piece.health, None | Some(HealthStatus::Current)));
+            .filter(|object| object.counts && !matches!(object.health, None | Some(HealthStatus::Current)));
         let mut causes = BTreeMap::new();
-        for piece in waits.take(MAX_CAUSE_READS) {
-            let identity = &piece.identity;
+        for object in waits.take(MAX_CAUSE_READS) {
+            let identity = &object.identity;
             let own = snapshot.objects.get(identity).and_then(|seen| seen.health.as_ref());
             let own = own.map(|health| health.message.clone()).unwrap_or_default();
             let found = self.read_cause(identity).await.unwrap_or_else(|failure| {

@@ -12,7 +12,7 @@ use kyma_sdk::Failure;
 
 use super::Pass;
 use crate::namespaces::WatchedPhase;
-use crate::plan::{Observed, Piece};
+use crate::plan::{ObjectState, Observed};
 
 /// Time for which the last read counts if no stream shows the namespace.
 const TERMINATING_READ_TTL: Duration = Duration::from_secs(30);
@@ -100,10 +100,10 @@ impl Pass<'_> {
         mut due: BTreeSet<Identity>,
     ) -> Result<BTreeSet<Identity>, Failure> {
         let to_create: Vec<&Identity> = seen
-            .pieces
+            .objects
             .iter()
-            .filter(|piece| due.contains(&piece.identity) && is_absent(seen, piece))
-            .map(|piece| &piece.identity)
+            .filter(|object| due.contains(&object.identity) && is_absent(seen, object))
+            .map(|object| &object.identity)
             .collect();
         let namespaces: BTreeSet<&String> =
             to_create.iter().filter_map(|identity| identity.namespace.as_ref()).collect();
@@ -152,8 +152,8 @@ pub(super) fn fault_of(object: Option<&Identity>, namespace: &str) -> Failure {
 }
 
 /// Reports whether an object would be created.
-fn is_absent(seen: &Observed, piece: &Piece) -> bool {
-    !seen.inventory.was_sent(&piece.identity) || piece.drift == Some(Drift::Gone)
+fn is_absent(seen: &Observed, object: &ObjectState) -> bool {
+    !seen.inventory.was_sent(&object.identity) || object.drift == Some(Drift::Gone)
 }
 
 #[cfg(test)]

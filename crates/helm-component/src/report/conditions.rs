@@ -7,7 +7,7 @@ use kyma_api::{HookPolicy, Reason};
 use kyma_sdk::Failure;
 
 use super::words::{
-    as_found_message, fought_message, list, missing_message, silent_message, stray_message, with_left,
+    as_found_message, flapping_message, list, missing_message, silent_message, stray_message, with_left,
 };
 use crate::effects;
 use crate::hooks::{Event, Hook};
@@ -80,7 +80,7 @@ fn skipped_hooks(policy: HookPolicy, hooks: &[Hook]) -> Vec<String> {
 }
 
 pub(super) fn applied(seen: &Observed, stop_reason: &StopReason) -> ReportedCondition {
-    let faults: Vec<&Failure> = seen.pieces.iter().filter_map(|piece| piece.fault.as_ref()).collect();
+    let faults: Vec<&Failure> = seen.objects.iter().filter_map(|object| object.fault.as_ref()).collect();
     if let Some(first) = faults.first() {
         let messages: Vec<String> = faults.iter().map(|fault| fault.message.clone()).collect();
         return ReportedCondition::new(types::APPLIED, Status::False, first.reason, list(&messages));
@@ -93,10 +93,10 @@ pub(super) fn applied(seen: &Observed, stop_reason: &StopReason) -> ReportedCond
         return ReportedCondition::new(types::APPLIED, Status::False, reason, message);
     }
     let waiting: Vec<String> = seen
-        .pieces
+        .objects
         .iter()
-        .filter(|piece| !seen.inventory.was_sent(&piece.identity))
-        .map(|piece| piece.identity.to_string())
+        .filter(|object| !seen.inventory.was_sent(&object.identity))
+        .map(|object| object.identity.to_string())
         .collect();
     if !waiting.is_empty() {
         return ReportedCondition::new(
@@ -109,13 +109,13 @@ pub(super) fn applied(seen: &Observed, stop_reason: &StopReason) -> ReportedCond
     if let StopReason::Failed(failure) = stop_reason {
         return ReportedCondition::new(types::APPLIED, Status::False, failure.reason, &failure.message);
     }
-    let fought = seen.fought();
-    if !fought.is_empty() {
+    let flapping = seen.flapping();
+    if !flapping.is_empty() {
         return ReportedCondition::new(
             types::APPLIED,
             Status::False,
             Reason::DriftFlapping,
-            fought_message(&fought),
+            flapping_message(&flapping),
         );
     }
     let drifted = observe::drifted(seen);

@@ -3,21 +3,21 @@ use kyma_api::condition::Status;
 
 use super::fields::digests;
 use super::*;
-use crate::plan::tests::{deployment, fault, id, piece, running};
-use crate::plan::{DriftMode, Piece};
+use crate::plan::tests::{deployment, fault, id, object, running};
+use crate::plan::{DriftMode, ObjectState};
 
 #[test]
 fn a_version_that_was_not_sent_as_a_whole_is_not_told_as_the_one_on_the_target() {
-    let seen = running(vec![piece(deployment())]);
+    let seen = running(vec![object(deployment())]);
     assert!(is_there(&seen, &StopReason::Ready) && is_there(&seen, &StopReason::Failed(fault())));
     assert!(
         !is_there(&seen, &StopReason::WaitingForSync)
             && !is_there(&seen, &StopReason::NewerVersion("2.0.0".to_owned()))
     );
-    let changed = running(vec![Piece { changed: true, ..piece(deployment()) }]);
+    let changed = running(vec![ObjectState { changed: true, ..object(deployment()) }]);
     let unsent = [StopReason::Failed(fault()), StopReason::NewerInstallation("2.0.0".to_owned())];
     assert!(unsent.iter().all(|stop_reason| !is_there(&changed, stop_reason)));
-    let refused = running(vec![Piece { fault: Some(fault()), ..piece(deployment()) }]);
+    let refused = running(vec![ObjectState { fault: Some(fault()), ..object(deployment()) }]);
     assert!(!is_there(&refused, &StopReason::Failed(fault())));
 }
 
@@ -30,7 +30,7 @@ fn content_is_not_told_as_installed_while_something_is_left_that_it_does_not_hav
         assert_eq!(digests.source, recorded.source);
         digests.inputs.is_some()
     };
-    let mut seen = running(vec![piece(deployment())]);
+    let mut seen = running(vec![object(deployment())]);
     assert!(told(true, &seen));
     seen.inventory.insert(id("", "ConfigMap", "left"), kyma_object_set::Entry::default());
     assert!(told(false, &seen), "it is the content before that is recorded");
@@ -47,11 +47,11 @@ fn content_is_not_told_as_installed_while_something_is_left_that_it_does_not_hav
 fn healthy_says_nothing_of_objects_that_were_not_applied() {
     let service = id("", "Service", "metrics-api");
     let role = id("rbac.authorization.k8s.io", "Role", "refused");
-    let mut seen = running(vec![piece(role.clone()), piece(service.clone())]);
+    let mut seen = running(vec![object(role.clone()), object(service.clone())]);
     seen.inventory.remove(&role);
     seen.inventory.remove(&service);
-    seen.pieces[0] = Piece { counts: false, fault: Some(fault()), ..piece(role.clone()) };
-    seen.pieces[1] = Piece { health: None, ..piece(service.clone()) };
+    seen.objects[0] = ObjectState { counts: false, fault: Some(fault()), ..object(role.clone()) };
+    seen.objects[1] = ObjectState { health: None, ..object(service.clone()) };
     let healthy = healthy(&seen, &StopReason::Ready);
     assert_eq!((healthy.status, healthy.reason), (Status::Unknown, Reason::Progressing));
     assert_eq!(healthy.message, format!("not applied yet: {service}"));
@@ -61,7 +61,7 @@ fn healthy_says_nothing_of_objects_that_were_not_applied() {
 
 #[test]
 fn a_manager_that_is_not_there_makes_nothing_healthy() {
-    let mut seen = running(vec![Piece { counts: false, ..piece(deployment()) }]);
+    let mut seen = running(vec![ObjectState { counts: false, ..object(deployment()) }]);
     seen.stray_manager = Some("Deployment.apps other".to_owned());
     let healthy = healthy(&seen, &StopReason::Ready);
     assert_eq!((healthy.status, healthy.reason), (Status::Unknown, Reason::SpecInvalid));
@@ -85,21 +85,21 @@ fn who_was_ready_is_so_no_more_once_nothing_is_known_of_its_objects() {
     assert_eq!((after.state, after.reason, &after.message), (State::Warning, why.reason, &why.message));
     assert_eq!(after.failure.unwrap().retry_after, Some(pause));
 
-    let mut seen = running(vec![piece(deployment())]);
+    let mut seen = running(vec![object(deployment())]);
     seen.watched = false;
     let unknown = healthy(&seen, &StopReason::SyncFailed(why.clone()));
     assert_eq!(
         (unknown.status, unknown.reason, unknown.message),
         (Status::Unknown, why.reason, why.message.clone())
     );
-    seen.pieces[0].health = Some(kyma_health::HealthStatus::Failed);
+    seen.objects[0].health = Some(kyma_health::HealthStatus::Failed);
     let failed = healthy(&seen, &StopReason::SyncFailed(why));
     assert_eq!(failed.reason, Reason::Unhealthy, "what is seen is told");
 }
 
 #[test]
 fn what_was_given_up_is_told_with_its_reason() {
-    let mut seen = running(vec![piece(deployment())]);
+    let mut seen = running(vec![object(deployment())]);
     seen.left = vec!["PersistentVolumeClaim here/c (it holds data)".to_owned()];
     let applied = applied(&seen, &StopReason::Ready);
     assert_eq!(applied.message, "left on the target: PersistentVolumeClaim here/c (it holds data)");
@@ -111,16 +111,16 @@ fn what_was_given_up_is_told_with_its_reason() {
 #[test]
 fn what_is_applied_and_does_not_work_is_named_before_what_is_not_there_yet() {
     let service = id("", "Service", "later");
-    let mut seen = running(vec![piece(deployment()), piece(service.clone())]);
+    let mut seen = running(vec![object(deployment()), object(service.clone())]);
     seen.inventory.remove(&service);
-    seen.pieces[0].health = None;
+    seen.objects[0].health = None;
     let healthy = healthy(&seen, &StopReason::Ready);
     assert_eq!((healthy.status, healthy.message), (Status::False, deployment().to_string()));
 }
 
 #[test]
 fn what_was_taken_over_and_differs_is_named_with_what_puts_it_right() {
-    let mut seen = running(vec![piece(deployment())]);
+    let mut seen = running(vec![object(deployment())]);
     seen.drift = DriftMode::Warn;
     seen.as_found = Some(vec![]);
     assert_eq!(

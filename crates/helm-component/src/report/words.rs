@@ -55,7 +55,7 @@ pub(super) fn as_found_message(differing: &[String]) -> String {
     )
 }
 
-pub(super) fn fought_message(names: &[String]) -> String {
+pub(super) fn flapping_message(names: &[String]) -> String {
     format!("changed by somebody else again and again, and left so for a while: {}", list(names))
 }
 

@@ -8,12 +8,12 @@ use super::*;
 
 /// Returns the failure of a component whose objects were refused for these reasons, in this order.
 fn ended(faults: Vec<Failure>) -> Failure {
-    let refused = |(number, fault): (usize, Failure)| Piece {
+    let refused = |(number, fault): (usize, Failure)| ObjectState {
         fault: Some(fault),
-        ..piece(config(&number.to_string()))
+        ..object(config(&number.to_string()))
     };
-    let pieces = faults.into_iter().enumerate().map(refused).collect();
-    let seen = Observed { applied: true, ..fresh(pieces) };
+    let objects = faults.into_iter().enumerate().map(refused).collect();
+    let seen = Observed { applied: true, ..fresh(objects) };
     let Step::Stop(StopReason::Failed(failure)) = next(&seen) else { panic!("{:?}", next(&seen)) };
     failure
 }

@@ -14,13 +14,13 @@ fn waiting() -> StopReason {
     StopReason::Hook("the pre-install hook Job.batch here/j".to_owned())
 }
 
-fn missing(identity: Identity) -> Piece {
-    Piece { changed: true, served: false, ..piece(identity) }
+fn missing(identity: Identity) -> ObjectState {
+    ObjectState { changed: true, served: false, ..object(identity) }
 }
 
 #[test]
 fn hooks_come_before_everything_but_crds_and_the_namespace() {
-    let mut seen = fresh(vec![piece(crd()), piece(config("c"))]);
+    let mut seen = fresh(vec![object(crd()), object(config("c"))]);
     seen.hooks = due(Event::PreInstall);
     seen.namespace_ready = false;
     assert_eq!(next(&seen), Step::Namespace);
@@ -45,14 +45,16 @@ fn a_chart_of_hooks_alone_runs_them() {
 
 #[test]
 fn hooks_after_the_apply_wait_for_all_that_can_be_there_and_for_nothing_to_work() {
-    let mut seen = running(vec![Piece { health: Some(HealthStatus::InProgress), ..piece(deployment()) }]);
+    let mut seen =
+        running(vec![ObjectState { health: Some(HealthStatus::InProgress), ..object(deployment()) }]);
     seen.hooks = due(Event::PostInstall);
     assert_eq!(next(&seen), Step::Load, "a new process has no content");
     seen.content = Content::Loaded;
     assert_eq!(next(&seen), Step::Hooks(Event::PostInstall));
-    seen.pieces.push(missing(id("example.org", "Widget", "w")));
+    seen.objects.push(missing(id("example.org", "Widget", "w")));
     assert_eq!(next(&seen), Step::Hooks(Event::PostInstall), "its kind may never come");
-    seen.pieces.push(Piece { waiting: Some("its kind is not served yet".to_owned()), ..piece(config("c")) });
+    seen.objects
+        .push(ObjectState { waiting: Some("its kind is not served yet".to_owned()), ..object(config("c")) });
     assert!(matches!(next(&seen), Step::Stop(_) | Step::Apply), "{:?}", next(&seen));
     seen.applied = true;
     assert!(matches!(next(&seen), Step::Stop(_)), "{:?}", next(&seen));
@@ -60,7 +62,7 @@ fn hooks_after_the_apply_wait_for_all_that_can_be_there_and_for_nothing_to_work(
 
 #[test]
 fn what_takes_long_is_looked_at_while_a_hook_is_awaited_too() {
-    let slow = running(vec![Piece { health: Some(HealthStatus::InProgress), ..piece(deployment()) }]);
+    let slow = running(vec![ObjectState { health: Some(HealthStatus::InProgress), ..object(deployment()) }]);
     let slow = Observed { content: Content::Loaded, causes_due: true, ..slow };
     for event in [Event::PreInstall, Event::PostInstall] {
         let mut seen =
@@ -79,7 +81,7 @@ fn what_takes_long_is_looked_at_while_a_hook_is_awaited_too() {
 
 #[test]
 fn what_is_no_longer_wanted_goes_before_the_hooks_after_an_upgrade() {
-    let mut seen = running(vec![piece(config("c"))]);
+    let mut seen = running(vec![object(config("c"))]);
     seen.content = Content::Loaded;
     seen.hooks = due(Event::PostUpgrade);
     let (surplus, entry) = applied(&config("old"));
@@ -91,7 +93,7 @@ fn what_is_no_longer_wanted_goes_before_the_hooks_after_an_upgrade() {
 
 #[test]
 fn a_failed_hook_ends_the_pass() {
-    let mut seen = fresh(vec![piece(config("c"))]);
+    let mut seen = fresh(vec![object(config("c"))]);
     seen.hooks = HooksDue { stop_reason: Some(StopReason::Failed(fault())), ..due(Event::PreInstall) };
     assert_eq!(next(&seen), Step::Stop(StopReason::Failed(fault())));
 }

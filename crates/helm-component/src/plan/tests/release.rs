@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn helms_record_is_looked_for_before_anything_is_written() {
     let mut seen =
-        Observed { namespace_ready: false, helm_release_unread: true, ..fresh(vec![piece(deployment())]) };
+        Observed { namespace_ready: false, helm_release_unread: true, ..fresh(vec![object(deployment())]) };
     seen.existing_installation = ExistingInstallation::Unread;
     assert_eq!(next(&seen), Step::ReadExistingInstallation);
     seen.existing_installation = ExistingInstallation::None;
@@ -16,7 +16,8 @@ fn helms_record_is_looked_for_before_anything_is_written() {
 
 #[test]
 fn a_release_is_recorded_once_all_of_it_is_there() {
-    let mut seen = Observed { watched: true, content: Content::Loaded, ..running(vec![piece(deployment())]) };
+    let mut seen =
+        Observed { watched: true, content: Content::Loaded, ..running(vec![object(deployment())]) };
     seen.history.deployed = true;
     assert_eq!(next(&seen), Step::Record(ReleaseStatus::Deployed));
     seen.content = Content::Recorded;
@@ -24,13 +25,13 @@ fn a_release_is_recorded_once_all_of_it_is_there() {
     seen.history.failure = Some(fault());
     assert_eq!(next(&seen), Step::Stop(StopReason::Failed(fault())), "it is not tried twice");
     seen.history = HistoryDue { deployed: true, ..HistoryDue::default() };
-    seen.pieces[0].served = false;
+    seen.objects[0].served = false;
     assert!(matches!(next(&seen), Step::Stop(StopReason::MissingKinds(_))));
 }
 
 #[test]
 fn a_release_that_cannot_be_applied_is_recorded_as_failed() {
-    let mut seen = fresh(vec![Piece { fault: Some(fault()), ..piece(deployment()) }]);
+    let mut seen = fresh(vec![ObjectState { fault: Some(fault()), ..object(deployment()) }]);
     seen.applied = true;
     seen.history.failed = true;
     assert_eq!(next(&seen), Step::Record(ReleaseStatus::Failed));

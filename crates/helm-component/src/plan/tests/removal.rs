@@ -7,10 +7,10 @@ fn while_users_objects_hold_up_a_removal_what_is_there_is_kept_working() {
     let blocked = Failure::new(Reason::DeletionBlocked, "Book default/users");
     let stop_reason = Step::Stop(StopReason::Failed(blocked.clone()));
     let mut seen =
-        Observed { order: Order::Remove, ..running(vec![piece(deployment()), piece(config("a"))]) };
+        Observed { order: Order::Remove, ..running(vec![object(deployment()), object(config("a"))]) };
     seen.removal = Some(Err(blocked));
     assert_eq!(next(&seen), stop_reason);
-    seen.pieces[0].drift = Some(Drift::Gone);
+    seen.objects[0].drift = Some(Drift::Gone);
     assert_eq!(next(&seen), Step::Load);
     seen.content = Content::Loaded;
     assert_eq!(next(&seen), Step::Apply);
@@ -21,7 +21,8 @@ fn while_users_objects_hold_up_a_removal_what_is_there_is_kept_working() {
 #[test]
 fn a_removal_brings_nothing_new_and_repairs_only_while_it_is_blocked() {
     let blocked = Failure::new(Reason::DeletionBlocked, "Book default/users");
-    let mut seen = Observed { order: Order::Remove, ..running(vec![piece(config("a")), piece(config("b"))]) };
+    let mut seen =
+        Observed { order: Order::Remove, ..running(vec![object(config("a")), object(config("b"))]) };
     seen.content = Content::Loaded;
     seen.removal = Some(Err(blocked.clone()));
     seen.inventory.remove(&config("b"));
@@ -30,7 +31,7 @@ fn a_removal_brings_nothing_new_and_repairs_only_while_it_is_blocked() {
         Step::Stop(StopReason::Failed(blocked.clone())),
         "what is gone by order stays away"
     );
-    seen.pieces[0].drift = Some(Drift::Gone);
+    seen.objects[0].drift = Some(Drift::Gone);
     let stale = Observed { content: Content::Stale, ..seen.clone() };
     assert_eq!(
         next(&stale),
@@ -46,14 +47,14 @@ fn a_removal_brings_nothing_new_and_repairs_only_while_it_is_blocked() {
 #[test]
 fn e13_while_a_removal_is_blocked_another_version_is_taken_over() {
     let blocked = Failure::new(Reason::DeletionBlocked, "Book default/users");
-    let mut seen = Observed { order: Order::Remove, ..running(vec![piece(config("a")), piece(crd())]) };
+    let mut seen = Observed { order: Order::Remove, ..running(vec![object(config("a")), object(crd())]) };
     (seen.content, seen.changes) = (Content::Stale, true);
     assert_eq!(next(&seen), Step::Remove, "whether it is blocked is looked at first");
     seen.removal = Some(Err(blocked.clone()));
     assert_eq!(next(&seen), Step::Load);
     seen.content = Content::Loaded;
-    seen.pieces.push(piece(config("new")));
-    seen.pieces.iter_mut().for_each(|piece| piece.changed = true);
+    seen.objects.push(object(config("new")));
+    seen.objects.iter_mut().for_each(|object| object.changed = true);
     assert_eq!(next(&seen), Step::Apply);
     apply(&mut seen);
     assert!(seen.inventory.contains(&config("new")));
@@ -69,7 +70,7 @@ fn e13_while_a_removal_is_blocked_another_version_is_taken_over() {
 
 #[test]
 fn a_removal_ends_when_nothing_of_ours_is_left() {
-    let mut seen = Observed { order: Order::Remove, ..running(vec![piece(deployment())]) };
+    let mut seen = Observed { order: Order::Remove, ..running(vec![object(deployment())]) };
     assert_eq!(next(&seen), Step::Remove);
     seen.removal = Some(Ok(vec!["Deployment.apps here/d".to_owned()]));
     assert_eq!(next(&seen), Step::Stop(StopReason::Removing(vec!["Deployment.apps here/d".to_owned()])));

@@ -10,21 +10,22 @@ fn hook_failed() -> Failure {
 
 /// Returns the state of an applied upgrade whose Deployment has this health.
 fn with_health(health: HealthStatus) -> Observed {
-    with_rollback(running(vec![Piece { health: Some(health), ..piece(deployment()) }]))
+    with_rollback(running(vec![ObjectState { health: Some(health), ..object(deployment()) }]))
 }
 
 #[test]
 fn what_fails_is_taken_back_where_there_is_something_to_go_back_to() {
-    let mut hooks = fresh(vec![piece(config("c"))]);
+    let mut hooks = fresh(vec![object(config("c"))]);
     let stop_reason = Some(StopReason::Failed(hook_failed()));
     hooks.hooks =
         HooksDue { before: Some(Event::PreUpgrade), release: true, stop_reason, ..HooksDue::default() };
     let refused = Observed {
         content: Content::Loaded,
         applied: true,
-        ..running(vec![Piece { fault: Some(fault()), ..piece(config("c")) }])
+        ..running(vec![ObjectState { fault: Some(fault()), ..object(config("c")) }])
     };
-    let mut late = running(vec![Piece { health: Some(HealthStatus::InProgress), ..piece(deployment()) }]);
+    let mut late =
+        running(vec![ObjectState { health: Some(HealthStatus::InProgress), ..object(deployment()) }]);
     late.deadline = Deadline { waited: 9, limit: Some(9) };
     let rows = [
         (hooks, Reason::HookFailed),
@@ -47,12 +48,12 @@ fn what_may_pass_or_is_awaited_is_no_failure_of_the_release() {
     let blocked = Failure::new(Reason::WebhookDenied, "no");
     let transient = Failure::new(Reason::TargetThrottled, "slow");
     for fault in [blocked, transient] {
-        let piece = Piece { fault: Some(fault.clone()), ..piece(config("c")) };
-        let seen = Observed { content: Content::Loaded, applied: true, ..running(vec![piece]) };
+        let object = ObjectState { fault: Some(fault.clone()), ..object(config("c")) };
+        let seen = Observed { content: Content::Loaded, applied: true, ..running(vec![object]) };
         assert_eq!(next(&with_rollback(seen)), Step::Stop(StopReason::Failed(fault)));
     }
     let waiting = StopReason::Hook("a hook".to_owned());
-    let mut hooks = running(vec![piece(config("c"))]);
+    let mut hooks = running(vec![object(config("c"))]);
     hooks.content = Content::Loaded;
     hooks.hooks = HooksDue {
         after: Some(Event::PostUpgrade),
@@ -67,19 +68,19 @@ fn what_may_pass_or_is_awaited_is_no_failure_of_the_release() {
 #[test]
 fn health_from_before_the_apply_says_nothing_of_what_was_applied() {
     let mut seen = with_health(HealthStatus::Failed);
-    seen.pieces[0].health_is_old = true;
+    seen.objects[0].health_is_old = true;
     assert!(matches!(next(&seen), Step::Stop(StopReason::Unhealthy(_))));
-    let other = Piece { health: Some(HealthStatus::Failed), ..piece(id("apps", "Deployment", "e")) };
+    let other = ObjectState { health: Some(HealthStatus::Failed), ..object(id("apps", "Deployment", "e")) };
     let mut both = with_health(HealthStatus::Failed);
-    both.pieces[0].health_is_old = true;
+    both.objects[0].health_is_old = true;
     both.inventory.insert(applied(&other.identity).0, applied(&other.identity).1);
-    both.pieces.push(other);
+    both.objects.push(other);
     assert!(matches!(next(&both), Step::RollBack(_)));
 }
 
 #[test]
 fn nothing_counts_as_ready_for_its_health_from_before_the_apply() {
-    let mut seen = running(vec![Piece { health_is_old: true, ..piece(deployment()) }]);
+    let mut seen = running(vec![ObjectState { health_is_old: true, ..object(deployment()) }]);
     assert_eq!(next(&seen), Step::Stop(StopReason::Ready), "where only what worked was put right");
     let waiting = Step::Stop(StopReason::Progressing(vec![deployment().to_string()]));
     seen.awaited = true;
@@ -92,17 +93,17 @@ fn nothing_counts_as_ready_for_its_health_from_before_the_apply() {
     seen.rollback = RollbackState::None;
     seen.rollback_target_due = true;
     assert_eq!(next(&seen), waiting);
-    seen.pieces[0].health_is_old = false;
+    seen.objects[0].health_is_old = false;
     assert_eq!(next(&seen), Step::StoreRollbackTarget);
 }
 
 #[test]
 fn news_are_awaited_only_of_what_counts_and_was_applied() {
-    let mut seen = running(vec![Piece { health_is_old: true, counts: false, ..piece(deployment()) }]);
+    let mut seen = running(vec![ObjectState { health_is_old: true, counts: false, ..object(deployment()) }]);
     seen.awaited = true;
     assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
     seen.deadline = Deadline { waited: 9, limit: Some(9) };
-    seen.pieces[0].counts = true;
+    seen.objects[0].counts = true;
     assert!(
         matches!(next(&seen), Step::Stop(StopReason::Progressing(_))),
         "the watch is late, not the object"
@@ -111,14 +112,14 @@ fn news_are_awaited_only_of_what_counts_and_was_applied() {
 
 #[test]
 fn what_is_there_again_rests_until_what_failed_is_tried_again() {
-    let seen = Observed { rollback: RollbackState::Active, ..running(vec![piece(deployment())]) };
+    let seen = Observed { rollback: RollbackState::Active, ..running(vec![object(deployment())]) };
     assert_eq!(next(&seen), Step::Stop(StopReason::RolledBack));
     assert_eq!(next(&Observed { rollback: RollbackState::RetryDue, ..seen }), Step::Retry);
 }
 
 #[test]
 fn what_is_ready_is_kept_and_then_tested() {
-    let mut seen = Observed { rollback_target_due: true, ..running(vec![piece(deployment())]) };
+    let mut seen = Observed { rollback_target_due: true, ..running(vec![object(deployment())]) };
     seen.hooks.test = true;
     assert_eq!(next(&seen), Step::StoreRollbackTarget);
     seen.rollback_target_due = false;

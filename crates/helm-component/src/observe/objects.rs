@@ -9,7 +9,7 @@ use super::health::HealthContext;
 use super::{health, is_manager, rollback};
 use crate::expressions;
 use crate::pass::Pass;
-use crate::plan::{Content, Piece};
+use crate::plan::{Content, ObjectState};
 use crate::target_cache::{Snapshot, health_counts};
 
 /// Observed state of the target at this point of a reconcile.
@@ -22,7 +22,7 @@ pub(super) struct ObservedTarget<'a> {
 }
 
 /// Returns the desired objects; for recorded content, those of the inventory.
-pub(super) fn pieces(pass: &Pass<'_>, look: &ObservedTarget<'_>, content: Content) -> Vec<Piece> {
+pub(super) fn objects(pass: &Pass<'_>, look: &ObservedTarget<'_>, content: Content) -> Vec<ObjectState> {
     let ObservedTarget { snapshot, watched, set_back } = *look;
     let recorded = &pass.session.recorded;
     let now = jiff::Timestamp::now().as_second();
@@ -40,7 +40,7 @@ pub(super) fn pieces(pass: &Pass<'_>, look: &ObservedTarget<'_>, content: Conten
             drift.map(|entry| drift::compare(entry, seen.map(|seen| &seen.observed), &pass.key.owner));
         // A rollback leaves existing CRDs as the newer release applied them, so that they lose no versions.
         let stays = is_rolled_back && identity.is_crd() && entry.is_some();
-        Piece {
+        ObjectState {
             changed: changed && !stays,
             served,
             lacks_version: None,
@@ -49,7 +49,7 @@ pub(super) fn pieces(pass: &Pass<'_>, look: &ObservedTarget<'_>, content: Conten
             why: health::why(pass, &identity, seen, health),
             health_is_old: snapshot.unreported.contains(&identity),
             counts: counts(spec, &identity, version),
-            fought: pass
+            flapping: pass
                 .session
                 .flaps
                 .get(&identity)
@@ -70,7 +70,7 @@ pub(super) fn pieces(pass: &Pass<'_>, look: &ObservedTarget<'_>, content: Conten
                     pass.served.get(&object.gvk()).is_some() || pass.kinds.is_unknown(&identity.group);
                 let in_others = !served && pass.served.preferred(&identity.group_kind()).is_some();
                 let lacks_version = in_others.then(|| object.version().to_owned());
-                Piece { lacks_version, ..build(identity, object.version(), served, changed) }
+                ObjectState { lacks_version, ..build(identity, object.version(), served, changed) }
             })
             .collect();
     }
