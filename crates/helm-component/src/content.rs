@@ -24,7 +24,7 @@ mod parsed;
 
 pub(crate) use digest::digest;
 pub(crate) use inputs::{Inputs, InstalledRelease};
-pub(crate) use loaded::Loaded;
+pub(crate) use loaded::LoadedContent;
 pub(crate) use only_tests::OnlyTests;
 pub(crate) use parsed::ParsedTexts;
 use parsed::Text;
@@ -58,7 +58,7 @@ impl Sources {
         installed: Option<kyma_artifacts::Digest>,
         (credentials, trust): (&Credentials, Option<Arc<Trust>>),
         render_store: &RenderStore,
-    ) -> Result<Loaded, LoadFailure> {
+    ) -> Result<LoadedContent, LoadFailure> {
         let spec = &component.spec;
         let place = source::place(&inputs.source, self.default_base.as_ref())?;
         let artifacts = trust.map_or_else(|| self.artifacts.clone(), |trust| self.artifacts.trusting(trust));
@@ -95,7 +95,7 @@ impl Sources {
             Some(chart) if spec.crds == CrdPolicy::Create => crds(chart).await?,
             _ => BTreeSet::new(),
         };
-        Ok(Loaded {
+        Ok(LoadedContent {
             inputs: inputs.digest.clone(),
             release: inputs.release_digest(&source),
             values: inputs.values_digest.clone(),

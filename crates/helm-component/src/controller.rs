@@ -25,7 +25,7 @@ use crate::owner_waits::OwnerWaits;
 use crate::ownership_requests::OwnershipRequests;
 use crate::ownership_transfers::OwnershipTransfers;
 use crate::pass::{Pass, Shared};
-use crate::plan::Order;
+use crate::plan::Operation;
 use crate::rbac;
 use crate::reconcile::{component_key, protection};
 use crate::release_names::AlteredNames;
@@ -113,9 +113,13 @@ impl HelmComponents {
         }
     }
 
-    async fn pass(&self, context: &Context<HelmComponent>, order: Order) -> Result<ReconcileResult, Failure> {
+    async fn pass(
+        &self,
+        context: &Context<HelmComponent>,
+        operation: Operation,
+    ) -> Result<ReconcileResult, Failure> {
         self.wakes(context);
-        Box::pin(Pass::begin(&self.shared, context, order).await?.run()).await
+        Box::pin(Pass::begin(&self.shared, context, operation).await?.run()).await
     }
 
     /// Returns the changes that a pass over a component would make on its target now. Writes nothing: `runtime` only
@@ -130,7 +134,7 @@ impl HelmComponents {
     ) -> Result<DryRunResult, Failure> {
         let context = runtime.dry_run_context(self, Arc::new(component)).await?;
         self.wakes(&context);
-        Box::pin(Pass::begin(&self.shared, &context, Order::Install).await?.dry_run()).await
+        Box::pin(Pass::begin(&self.shared, &context, Operation::Install).await?.dry_run()).await
     }
 
     fn wakes(&self, context: &Context<HelmComponent>) {
@@ -174,11 +178,11 @@ impl Component for HelmComponents {
     const JUDGES_MANAGER: bool = true;
 
     async fn install(&self, context: &Context<HelmComponent>) -> Result<Progress, Failure> {
-        Ok(Box::pin(self.pass(context, Order::Install)).await?.progress())
+        Ok(Box::pin(self.pass(context, Operation::Install)).await?.progress())
     }
 
     async fn remove(&self, context: &Context<HelmComponent>) -> Result<Removal, Failure> {
-        Box::pin(self.pass(context, Order::Remove)).await?.removal()
+        Box::pin(self.pass(context, Operation::Remove)).await?.removal()
     }
 
     fn account(&self, component: &HelmComponent) -> Result<Option<ServiceAccount>, Failure> {

@@ -14,7 +14,7 @@ use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Identity, Inventory, Kinds};
 
 use crate::component_key::ComponentKey;
-use crate::content::Loaded;
+use crate::content::LoadedContent;
 use crate::expressions::Rules;
 use crate::inventory_status::{self, InventoryEncoding};
 use crate::objects::Prepared;
@@ -72,7 +72,7 @@ pub(crate) struct Session {
     /// Last reported status.
     pub recorded: RecordedStatus,
     /// The content while it is needed: dropped when everything is applied and healthy.
-    pub loaded: Option<Loaded>,
+    pub loaded: Option<LoadedContent>,
     /// API versions of the target when the recorded content was applied, if its chart reads them.
     pub(crate) rendered_with: Option<Arc<Kinds>>,
     /// Digest of the objects whose warnings were last reported.
@@ -240,7 +240,7 @@ impl RecordedStatus {
     }
 
     /// Reports whether this content is a new release, so that hooks run for it.
-    pub(crate) fn is_other_release(&self, loaded: &Loaded) -> bool {
+    pub(crate) fn is_other_release(&self, loaded: &LoadedContent) -> bool {
         let Digests { source, values, .. } = &self.digests;
         source.as_deref() != Some(&*loaded.source) || values.as_deref() != Some(&*loaded.values)
     }
@@ -253,7 +253,7 @@ impl RecordedStatus {
     }
 
     /// Reports whether this content is the applied one.
-    pub(crate) fn is(&self, loaded: &Loaded) -> bool {
+    pub(crate) fn is(&self, loaded: &LoadedContent) -> bool {
         self.digests.inputs.as_ref() == Some(&loaded.inputs) && self.digests.api_versions == loaded.kinds
     }
 }

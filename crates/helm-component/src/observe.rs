@@ -17,7 +17,7 @@ use crate::deadline::Deadline;
 use crate::hub_secrets::Additions;
 use crate::objects::Marks;
 use crate::pass::Pass;
-use crate::plan::{Content, DefaultResource, DriftMode, ObjectState, Observed, Order};
+use crate::plan::{Content, DefaultResource, DriftMode, ObjectState, Observed, Operation};
 use crate::release;
 use crate::target_cache::Snapshot;
 use crate::values::from::FromLayer;
@@ -76,7 +76,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let existing_installation = existing_installation::of(pass, &objects);
     let made = default.as_ref().filter(|made| spec.manager.as_ref().is_some_and(|one| is_manager(one, made)));
     Observed {
-        order: pass.order,
+        operation: pass.operation,
         refusal,
         content,
         watching: pass.done.watching,
@@ -139,9 +139,11 @@ fn sync_failure(pass: &Pass<'_>) -> Option<Failure> {
 fn deadline(pass: &Pass<'_>) -> Deadline {
     let component = &pass.context.resource;
     let timeouts = component.spec.timeouts.as_ref();
-    let (since, limit) = match pass.order {
-        Order::Install => (pass.session.unready_since, timeouts.and_then(|timeouts| timeouts.health_seconds)),
-        Order::Remove => {
+    let (since, limit) = match pass.operation {
+        Operation::Install => {
+            (pass.session.unready_since, timeouts.and_then(|timeouts| timeouts.health_seconds))
+        }
+        Operation::Remove => {
             let ordered = component.metadata.deletion_timestamp.as_ref().map(|time| time.0.as_second());
             (ordered, timeouts.and_then(|timeouts| timeouts.delete_seconds))
         }
@@ -253,7 +255,7 @@ fn default_resource(pass: &Pass<'_>) -> DefaultResource {
         return DefaultResource::Failed(failure.clone());
     }
     if pass.session.recorded.resource.is_some() {
-        return DefaultResource::Made;
+        return DefaultResource::Created;
     }
     let text = |key: &str| resource.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
     let (group, version) = text("apiVersion").rsplit_once('/').unwrap_or(("", text("apiVersion")));
@@ -304,7 +306,7 @@ pub(crate) fn kinds_may_come(pass: &Pass<'_>) -> bool {
         || session.render_awaits_kinds
         || !pass.done.waiting.is_empty()
         || missing.next().is_some()
-        || (pass.order == Order::Install
+        || (pass.operation == Operation::Install
             && (recorded.any(|identity| is_lost(&identity.group_kind())) || made.any(|kind| is_lost(&kind))))
         || default_resource(pass) == DefaultResource::Unserved
 }

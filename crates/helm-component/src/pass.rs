@@ -20,7 +20,7 @@ use crate::namespaces::Namespaces;
 use crate::owner_waits::OwnerWaits;
 use crate::ownership_requests::OwnershipRequests;
 use crate::ownership_transfers::OwnershipTransfers;
-use crate::plan::{ExistingInstallation, Order, StopReason};
+use crate::plan::{ExistingInstallation, Operation, StopReason};
 use crate::release::{self, Release};
 use crate::release_names::AlteredNames;
 use crate::release_records::ReleaseRecords;
@@ -77,7 +77,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) inputs: Result<Inputs, Failure>,
     /// The component's own rules of health.
     pub(crate) rules: Result<Arc<Rules>, Failure>,
-    pub(crate) order: Order,
+    pub(crate) operation: Operation,
     pub(crate) session: Session,
     /// Objects that other components transferred to this one and that it has not processed.
     pub(crate) received: BTreeMap<Identity, Entry>,

@@ -18,7 +18,7 @@ mod rollback;
 
 pub use observed::{
     Content, DefaultResource, DriftMode, ExistingInstallation, HistoryDue, HooksDue, ObjectState, Observed,
-    Order, RollbackState,
+    Operation, RollbackState,
 };
 
 /// One step of a reconcile.
@@ -111,9 +111,9 @@ pub enum StopReason {
 
 /// Returns the next step.
 pub fn next(seen: &Observed) -> Step {
-    match seen.order {
-        Order::Remove => remove(seen),
-        Order::Install => match &seen.refusal {
+    match seen.operation {
+        Operation::Remove => remove(seen),
+        Operation::Install => match &seen.refusal {
             Some(fault) => Step::Stop(StopReason::Failed(fault.clone())),
             // Otherwise objects that the content no longer has would be forgotten.
             None if seen.unread => Step::Sweep,
@@ -278,7 +278,7 @@ fn settle(seen: &Observed) -> Step {
     match &seen.default_resource {
         DefaultResource::Due => return Step::DefaultResource,
         DefaultResource::Failed(fault) => return Step::Stop(StopReason::Failed(fault.clone())),
-        DefaultResource::None | DefaultResource::Made | DefaultResource::Unserved => {}
+        DefaultResource::None | DefaultResource::Created | DefaultResource::Unserved => {}
     }
     let own = seen.groups_of_own_crds();
     let missing: BTreeSet<String> = seen

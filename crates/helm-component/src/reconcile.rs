@@ -41,7 +41,7 @@ use crate::memory::Session;
 use crate::observe;
 use crate::ownership_requests::TargetScope;
 use crate::pass::{Done, Pass, Shared};
-use crate::plan::{self, Content, Order, Step, StopReason};
+use crate::plan::{self, Content, Operation, Step, StopReason};
 use crate::release_names;
 use crate::report::{ReconcileResult, StatusSummary};
 use crate::watch_wait::{WATCH_SYNC_TIMEOUT, WatchWait};
@@ -58,7 +58,7 @@ impl<'a> Pass<'a> {
     pub(crate) async fn begin(
         shared: &'a Shared,
         context: &'a Context<HelmComponent>,
-        order: Order,
+        operation: Operation,
     ) -> Result<Self, Failure> {
         let begun = Instant::now();
         let component = &*context.resource;
@@ -74,8 +74,8 @@ impl<'a> Pass<'a> {
         let kinds = cluster.discovery.kinds(&cluster.client).await.map_err(|error| failure(&error))?;
         let additions = shared.hub_secrets.additions(component);
         let from = values::read(shared, context, &component_key, &additions, &mut session).await?;
-        let resolved = resolve::read(shared, context, order, &mut session).await;
-        let named = release_names::check(&shared.altered_names, context, &component_key, order).await;
+        let resolved = resolve::read(shared, context, operation, &mut session).await;
+        let named = release_names::check(&shared.altered_names, context, &component_key, operation).await;
         let inputs = named.and(from).and_then(|from| {
             let (resolved, kubernetes) = (resolved?, kinds.kube_version());
             observe::inputs(context, &component_key.owner, kubernetes, resolved.as_ref(), &from, additions)
@@ -97,7 +97,7 @@ impl<'a> Pass<'a> {
             served,
             inputs,
             rules,
-            order,
+            operation,
             session,
             received,
             done,
@@ -217,7 +217,8 @@ impl<'a> Pass<'a> {
     }
 
     fn end(mut self, stop_reason: StopReason, seen: &plan::Observed) -> ReconcileResult {
-        let waits = self.order == Order::Install && (!seen.unready().is_empty() || seen.awaits_news());
+        let waits =
+            self.operation == Operation::Install && (!seen.unready().is_empty() || seen.awaits_news());
         let since = self.session.unready_since;
         self.session.unready_since =
             waits.then(|| since.unwrap_or_else(|| jiff::Timestamp::now().as_second()));
@@ -226,7 +227,7 @@ impl<'a> Pass<'a> {
             self.session.cause_read = None;
         }
         if seen.watched {
-            self.session.unhealthy = self.order == Order::Install && !seen.failing().is_empty();
+            self.session.unhealthy = self.operation == Operation::Install && !seen.failing().is_empty();
         }
         let is_syncing = matches!(stop_reason, StopReason::WaitingForSync | StopReason::SyncFailed(_));
         let watch_wait = self.session.watch_wait.filter(|_| is_syncing);

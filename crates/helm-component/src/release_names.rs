@@ -10,7 +10,7 @@ use kyma_api::{HelmComponent, Reason, condition};
 use kyma_sdk::{Context, Failure, Index};
 
 use crate::component_key::ComponentKey;
-use crate::plan::Order;
+use crate::plan::Operation;
 use crate::release;
 
 /// Page size for lists of components.
@@ -57,7 +57,7 @@ pub(crate) async fn check(
     altered: &AlteredNames,
     context: &Context<HelmComponent>,
     component_key: &ComponentKey,
-    order: Order,
+    operation: Operation,
 ) -> Result<(), Failure> {
     let component = &*context.resource;
     let Some(name) = release::default_name(component) else {
@@ -69,7 +69,7 @@ pub(crate) async fn check(
     } else {
         altered.forget(component_key);
     }
-    if order == Order::Remove || is_installed(component) {
+    if operation == Operation::Remove || is_installed(component) {
         return Ok(());
     }
     // Without such a name nothing is listed: a first installation of a fleet would list it for each component.

@@ -5,7 +5,7 @@ use kyma_object_set::Object;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::content::Loaded;
+use crate::content::LoadedContent;
 use crate::hooks::{self, Hook};
 use crate::packed::{self, PackError};
 
@@ -31,7 +31,7 @@ struct SerializedHooks {
 }
 
 /// Packs the hooks of a release that run at its removal.
-pub(crate) fn pack(loaded: &Loaded) -> Result<Vec<u8>, PackError> {
+pub(crate) fn pack(loaded: &LoadedContent) -> Result<Vec<u8>, PackError> {
     let removal_hooks =
         loaded.prepared.hooks.iter().filter(|hook| hooks::are_of_removal(std::slice::from_ref(*hook)));
     let serialized = SerializedHooks {
@@ -72,10 +72,10 @@ mod tests {
     use crate::hooks::tests::hook;
     use crate::objects::Prepared;
 
-    fn loaded() -> Loaded {
+    fn loaded() -> LoadedContent {
         let hooks = ["pre-delete", "pre-install", "post-delete"];
         let hooks = hooks.iter().map(|event| hook(event, &json!({HOOK: event}))).collect();
-        Loaded {
+        LoadedContent {
             inputs: "i".to_owned(),
             kinds: None,
             source: "s".to_owned(),

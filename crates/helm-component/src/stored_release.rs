@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::content::Loaded;
+use crate::content::LoadedContent;
 use crate::hooks::Hook;
 use crate::objects::Prepared;
 pub(crate) use crate::packed::digest;
@@ -60,8 +60,8 @@ struct SerializedRelease {
 }
 
 /// Packs a release whose objects have this digest on the target. Equal releases give equal bytes.
-pub(crate) fn pack(loaded: &Loaded, rendered: &str) -> Result<Vec<u8>, PackError> {
-    let Loaded {
+pub(crate) fn pack(loaded: &LoadedContent, rendered: &str) -> Result<Vec<u8>, PackError> {
+    let LoadedContent {
         inputs,
         kinds,
         source,
@@ -100,13 +100,13 @@ fn bodies<'a>(objects: impl Iterator<Item = &'a Object>) -> Vec<Value> {
 }
 
 /// Reads a packed release; `None` if the bytes are not a complete one.
-pub(crate) fn unpack(packed: &[u8], sha256: &[u8]) -> Option<Loaded> {
+pub(crate) fn unpack(packed: &[u8], sha256: &[u8]) -> Option<LoadedContent> {
     let text = packed::unpack(packed, sha256)?;
     let serialized: SerializedRelease = serde_json::from_slice(&text).ok()?;
     let object = |value: Value| Object::from_value(value).ok();
     let objects: Vec<Object> = serialized.objects.into_iter().map(object).collect::<Option<_>>()?;
     let hooks = serialized.hooks.into_iter().map(|value| Hook::of(object(value)?)).collect::<Option<_>>()?;
-    Some(Loaded {
+    Some(LoadedContent {
         inputs: serialized.inputs,
         kinds: serialized.kinds,
         source: serialized.source,
@@ -137,9 +137,9 @@ mod tests {
     use crate::hooks::HOOK;
     use crate::hooks::tests::{hook, object};
 
-    fn loaded(objects: Vec<Object>) -> Loaded {
+    fn loaded(objects: Vec<Object>) -> LoadedContent {
         let hooks = vec![hook("j", &json!({HOOK: "pre-rollback", "helm.sh/hook-weight": "3"}))];
-        Loaded {
+        LoadedContent {
             inputs: "i".to_owned(),
             kinds: Some("k".to_owned()),
             source: "sha256:s".to_owned(),

@@ -6,7 +6,7 @@ use kyma_sdk::Failure;
 use serde_json::{Map, Value, json};
 
 use super::digest::digest;
-use super::loaded::Loaded;
+use super::loaded::LoadedContent;
 use crate::changes::{self, Changes};
 use crate::hub_secrets::Additions;
 use crate::objects::Marks;
@@ -137,7 +137,7 @@ impl Inputs {
         &self,
         chart: &(String, String),
         values: &Map<String, Value>,
-        loaded: &Loaded,
+        loaded: &LoadedContent,
     ) -> bool {
         loaded.chart.as_ref() == Some(chart) && self.merged.values == *values
     }

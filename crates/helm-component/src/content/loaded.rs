@@ -10,7 +10,7 @@ use crate::objects::Prepared;
 
 /// Loaded content of a component.
 #[derive(Debug, Clone)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedContent {
     /// Digest of the inputs.
     pub inputs: String,
     /// Digest of the target's kinds, if the chart reads them.
@@ -48,7 +48,7 @@ pub(crate) struct Loaded {
     pub revision: Option<ReleaseRevision>,
 }
 
-impl Loaded {
+impl LoadedContent {
     /// Returns the module's version by object, for those that carry it.
     pub(crate) fn versions(&self) -> BTreeMap<Identity, String> {
         let objects = self.prepared.objects.iter();

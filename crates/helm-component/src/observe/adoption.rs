@@ -5,7 +5,7 @@ use kyma_object_set::ForeignObjectPolicy;
 
 use crate::content::Inputs;
 use crate::pass::Pass;
-use crate::plan::{Content, Order};
+use crate::plan::{Content, Operation};
 
 /// Reports whether Helm's record must still be searched: before any object of a chart is on the target.
 pub(super) fn needs_search(pass: &Pass<'_>, content: Content) -> bool {
@@ -13,7 +13,7 @@ pub(super) fn needs_search(pass: &Pass<'_>, content: Content) -> bool {
     let is_chart = pass.session.loaded.as_ref().is_some_and(|loaded| !loaded.raw);
     is_chart
         && content == Content::Loaded
-        && pass.order == Order::Install
+        && pass.operation == Operation::Install
         && !pass.done.helm_release_read
         && pass.context.resource.spec.adopt != Adopt::Never
         && recorded.inventory.is_empty()

@@ -8,7 +8,7 @@ use kyma_health::{Health, HealthStatus};
 use kyma_object_set::Identity;
 
 use crate::pass::Pass;
-use crate::plan::{ObjectState, Order};
+use crate::plan::{ObjectState, Operation};
 use crate::target_cache::{Snapshot, WatchedObject};
 
 /// Seconds after which the causes that hold up objects are read, and then read again: at the first read a Pod may not
@@ -104,7 +104,7 @@ pub(super) fn are_causes_due(pass: &Pass<'_>, objects: &[ObjectState]) -> bool {
 /// Returns the time until the causes are read; `None` after the last read, or if nothing is awaited.
 pub(crate) fn next_cause_read(pass: &Pass<'_>) -> Option<Duration> {
     let since = pass.session.unready_since?;
-    if pass.order != Order::Install {
+    if pass.operation != Operation::Install {
         return None;
     }
     let last_read = pass.session.cause_read.filter(|read| read.wait == since);

@@ -4,14 +4,14 @@ use kyma_api::ReleaseRecord;
 
 use crate::content::Inputs;
 use crate::pass::Pass;
-use crate::plan::{Content, HistoryDue, Order};
+use crate::plan::{Content, HistoryDue, Operation};
 
 /// Returns which records are missing for the loaded or the installed content.
 pub(super) fn due(pass: &Pass<'_>, content: Content) -> HistoryDue {
     let spec = &pass.context.resource.spec;
     let is_recorded = spec.release.as_ref().is_some_and(|release| release.history.is_some());
-    let (Ok(inputs), Order::Install, Some(_), true) =
-        (&pass.inputs, pass.order, &spec.source.chart, is_recorded)
+    let (Ok(inputs), Operation::Install, Some(_), true) =
+        (&pass.inputs, pass.operation, &spec.source.chart, is_recorded)
     else {
         return HistoryDue::default();
     };

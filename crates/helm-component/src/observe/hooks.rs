@@ -4,7 +4,7 @@ use kyma_api::{Digests, HookPolicy, annotations};
 use serde_json::json;
 
 use super::rollback;
-use crate::content::{self, Loaded};
+use crate::content::{self, LoadedContent};
 use crate::hooks::{self, Change, Due};
 use crate::pass::Pass;
 use crate::plan::{Content, HooksDue};
@@ -58,7 +58,7 @@ fn is_test_due(pass: &Pass<'_>) -> bool {
 
 /// Returns the hooks of loaded content if it is another release than the installed one, or a rollback target. A
 /// correction of drift is no release, and neither is a change of the target's kinds alone.
-pub(crate) fn released<'a>(pass: &'a Pass<'_>, loaded: &'a Loaded) -> Option<Due<'a>> {
+pub(crate) fn released<'a>(pass: &'a Pass<'_>, loaded: &'a LoadedContent) -> Option<Due<'a>> {
     let recorded = &pass.session.recorded;
     let change = match recorded.digests.source {
         _ if rollback::active_target(pass).is_some() => Change::Rollback,

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kyma_api::{Digests, RollbackTarget};
 
 use crate::pass::Pass;
-use crate::plan::{Content, Order, RollbackState};
+use crate::plan::{Content, Operation, RollbackState};
 use crate::rollback::{self, is_enabled};
 
 /// Returns the rollback target, while the spec still has the release that failed.
@@ -29,7 +29,7 @@ pub(crate) fn module_version(pass: &Pass<'_>) -> Option<String> {
 
 /// Returns the state of a rollback.
 pub(super) fn state(pass: &Pass<'_>, content: Content) -> RollbackState {
-    if pass.order == Order::Remove {
+    if pass.operation == Operation::Remove {
         return RollbackState::None;
     }
     let recorded = &pass.session.recorded;
@@ -56,7 +56,10 @@ pub(super) fn state(pass: &Pass<'_>, content: Content) -> RollbackState {
 
 /// Reports whether the installed release must be stored, or the stored one discarded. Independent of its health.
 pub(super) fn rollback_target_due(pass: &Pass<'_>) -> bool {
-    if pass.order == Order::Remove || pass.done.rollback_target.is_some() || active_target(pass).is_some() {
+    if pass.operation == Operation::Remove
+        || pass.done.rollback_target.is_some()
+        || active_target(pass).is_some()
+    {
         return false;
     }
     let recorded = &pass.session.recorded;

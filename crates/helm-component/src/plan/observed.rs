@@ -14,7 +14,7 @@ use crate::plan::StopReason;
 
 /// Operation that the component's spec requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum Operation {
     /// Install the content on the target.
     Install,
     /// Remove all objects, after an explicit deletion request.
@@ -95,7 +95,7 @@ pub enum DefaultResource {
     /// No default custom resource is requested.
     None,
     /// Created once already; later changes are left to the user.
-    Made,
+    Created,
     /// Requested; its kind is not served yet.
     Unserved,
     /// Requested, and its kind is served.
@@ -164,7 +164,7 @@ pub struct HistoryDue {
 #[derive(Debug, Clone)]
 pub struct Observed {
     /// The requested operation.
-    pub order: Order,
+    pub operation: Operation,
     /// Why the spec cannot be executed.
     pub refusal: Option<Failure>,
     /// State of the content.
@@ -258,9 +258,9 @@ impl Observed {
     /// Reports whether an object must be applied.
     pub fn needs_apply(&self, object: &ObjectState) -> bool {
         let new = object.changed || !self.inventory.was_sent(&object.identity);
-        match self.order {
-            Order::Install => new || self.needs_repair(object),
-            Order::Remove => (new && self.changes) || (!new && self.needs_repair(object)),
+        match self.operation {
+            Operation::Install => new || self.needs_repair(object),
+            Operation::Remove => (new && self.changes) || (!new && self.needs_repair(object)),
         }
     }
 
@@ -361,11 +361,11 @@ impl Observed {
     /// these; objects that are to be removed need none.
     pub fn missing(&self) -> BTreeSet<String> {
         let own = self.groups_of_own_crds();
-        let returns = |object: &ObjectState| match self.order {
-            Order::Install => {
+        let returns = |object: &ObjectState| match self.operation {
+            Operation::Install => {
                 own.contains(&*object.identity.group) && self.inventory.was_sent(&object.identity)
             }
-            Order::Remove => self.inventory.contains(&object.identity),
+            Operation::Remove => self.inventory.contains(&object.identity),
         };
         self.objects.iter().filter(|object| !returns(object)).filter_map(ObjectState::lacks).collect()
     }

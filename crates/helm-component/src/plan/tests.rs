@@ -52,7 +52,7 @@ fn applied(identity: &Identity) -> (Identity, Entry) {
 /// Returns the state of a first installation of these objects with loaded content.
 fn fresh(objects: Vec<ObjectState>) -> Observed {
     Observed {
-        order: Order::Install,
+        operation: Operation::Install,
         refusal: None,
         content: Content::Loaded,
         watching: true,
@@ -147,8 +147,8 @@ fn what_another_system_handed_over_is_sent_and_counts_as_applied_only_then() {
 
 #[test]
 fn watches_that_show_nothing_for_long_are_opened_for_what_is_served_by_now() {
-    for order in [Order::Install, Order::Remove] {
-        let mut seen = Observed { order, watched: false, ..running(vec![object(deployment())]) };
+    for operation in [Operation::Install, Operation::Remove] {
+        let mut seen = Observed { operation, watched: false, ..running(vec![object(deployment())]) };
         assert_eq!(next(&seen), Step::Stop(StopReason::WaitingForSync));
         seen.sync_failure = Some(fault());
         assert_eq!(
@@ -210,11 +210,11 @@ fn nothing_is_put_over_what_somebody_installed_before_unless_it_is_known_to_be_o
 
 #[test]
 fn what_a_removal_takes_is_searched_for_where_the_inventory_does_not_tell() {
-    let without = Observed { order: Order::Remove, watching: false, ..fresh(vec![]) };
+    let without = Observed { operation: Operation::Remove, watching: false, ..fresh(vec![]) };
     assert_eq!(next(&without), Step::Sweep);
     assert_eq!(next(&Observed { swept: true, ..without.clone() }), Step::Watch);
     assert_eq!(next(&Observed { unread: true, swept: true, ..without }), Step::Sweep);
-    let older = Observed { order: Order::Remove, ..running(vec![object(deployment())]) };
+    let older = Observed { operation: Operation::Remove, ..running(vec![object(deployment())]) };
     let older = Observed { newer: Some("1.1.0".to_owned()), ..older };
     assert_eq!(next(&older), Step::Sweep);
     assert_eq!(next(&Observed { swept: true, ..older.clone() }), Step::Remove);
@@ -401,7 +401,7 @@ fn the_default_resource_is_made_once_and_waits_for_its_kind() {
     assert!(matches!(next(&seen), Step::Stop(StopReason::Progressing(_))));
     seen.default_resource = DefaultResource::Due;
     assert_eq!(next(&seen), Step::DefaultResource);
-    seen.default_resource = DefaultResource::Made;
+    seen.default_resource = DefaultResource::Created;
     assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
 }
 
@@ -478,7 +478,7 @@ fn an_object_that_somebody_fights_for_is_left_alone_and_named_while_others_are_p
 fn a_refused_spec_stops_an_installation_but_not_a_removal() {
     let mut seen = Observed { refusal: Some(fault()), ..running(vec![object(deployment())]) };
     assert_eq!(next(&seen), Step::Stop(StopReason::Failed(fault())));
-    seen.order = Order::Remove;
+    seen.operation = Operation::Remove;
     assert_eq!(next(&seen), Step::Remove);
 }
 

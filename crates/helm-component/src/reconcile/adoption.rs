@@ -16,7 +16,7 @@ use serde_json::json;
 use super::apply::PARALLEL;
 use super::{Pass, failure, history};
 use crate::blocking::run_blocking;
-use crate::content::Loaded;
+use crate::content::LoadedContent;
 use crate::hooks::{self, Event};
 use crate::plan::Observed;
 use crate::release::Release;
@@ -231,7 +231,7 @@ fn is_of(metadata: &ObjectMeta, release: &Release) -> bool {
 }
 
 /// Returns the record of hooks for content that Helm installed: the hooks of its installation have run.
-fn ran(loaded: &Loaded) -> Option<Hooks> {
+fn ran(loaded: &LoadedContent) -> Option<Hooks> {
     let hooks = &loaded.prepared.hooks;
     let has_delete_hooks = hooks::are_of_removal(hooks);
     (!hooks.is_empty()).then(|| Hooks {

@@ -14,11 +14,11 @@ use serde_json::json;
 use super::terminating_namespaces::fault_of;
 use super::{Pass, SERVED_DELAY, failure};
 use crate::blocking::run_blocking;
-use crate::content::{Inputs, Loaded};
+use crate::content::{Inputs, LoadedContent};
 use crate::inventory_status::InventoryEncoding;
 use crate::observe::adoption;
 use crate::ownership_requests::TargetScope;
-use crate::plan::{self, Content, Order};
+use crate::plan::{self, Content, Operation};
 use crate::values::from::merge_installed;
 
 impl Pass<'_> {
@@ -33,7 +33,7 @@ impl Pass<'_> {
         flaps.retain(|identity, _| applied.inventory.contains(identity));
     }
 
-    pub(super) async fn take_applied(&mut self, loaded: &Loaded, applied: ApplyReport) {
+    pub(super) async fn take_applied(&mut self, loaded: &LoadedContent, applied: ApplyReport) {
         let late = applied.ran_out_of_time();
         // CRDs of the content may have added kinds.
         let kinds = self.cluster.discovery.kinds(&self.cluster.client).await.ok();
@@ -48,7 +48,7 @@ impl Pass<'_> {
                     if matches!(refusal, Refusal::OwnedByOther { .. } | Refusal::VersionInUse { .. }) {
                         foreign.entry(identity.group_kind()).or_default().push(identity.clone());
                     }
-                    if self.order == Order::Remove {
+                    if self.operation == Operation::Remove {
                         // Conditions show the cause that blocks the removal.
                         tracing::warn!(%identity, %refusal, "drift is not put right");
                     }
@@ -121,7 +121,7 @@ impl Pass<'_> {
     }
 
     /// Notes that the content was applied, unless an object failed or is left to the next pass.
-    fn note_sent(&mut self, loaded: &Loaded, late: bool) {
+    fn note_sent(&mut self, loaded: &LoadedContent, late: bool) {
         if late {
             self.context.waker().wake();
         } else if self.done.faults.is_empty() {
@@ -135,7 +135,7 @@ impl Pass<'_> {
     /// reports nothing.
     pub(super) async fn mark_recorded_incomplete(
         &mut self,
-        loaded: &Loaded,
+        loaded: &LoadedContent,
         of_release: bool,
     ) -> Result<(), Failure> {
         let recorded = &self.session.recorded;
@@ -181,7 +181,7 @@ impl Pass<'_> {
     }
 
     /// Records this content as the one that the inventory represents.
-    fn note_content(&mut self, loaded: &Loaded) {
+    fn note_content(&mut self, loaded: &LoadedContent) {
         if self.session.recorded.digests.inputs.as_ref() != Some(&loaded.inputs) {
             self.session.unready_since = Some(jiff::Timestamp::now().as_second());
         }
@@ -287,7 +287,7 @@ impl Pass<'_> {
     /// objects are unknown.
     pub(super) fn retain_ownership_requests(&self, seen: &plan::Observed) {
         let requests = &self.shared.ownership_requests;
-        if self.order == Order::Remove || !self.takes_what_is_nobodys() {
+        if self.operation == Operation::Remove || !self.takes_what_is_nobodys() {
             requests.forget(&self.key);
         } else if seen.content != Content::Stale {
             let wanted: BTreeSet<&Identity> = seen.objects.iter().map(|object| &object.identity).collect();

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{Pass, failure};
 use crate::memory::CauseReadTime;
 use crate::observe::health::classes;
-use crate::plan::{self, Order};
+use crate::plan::{self, Operation};
 
 /// Maximum number of parallel reads.
 const MAX_PARALLEL_READS: usize = 8;
@@ -107,7 +107,7 @@ impl Pass<'_> {
     /// unreadable ones are left out.
     pub(super) async fn read_causes(&mut self, seen: &plan::Observed) {
         self.done.causes_read = true;
-        if self.order != Order::Install {
+        if self.operation != Operation::Install {
             return;
         }
         let snapshot = self.snapshot();

@@ -13,7 +13,7 @@ use kyma_sdk::{DeleteError, DeleteRequest, Failure, find_object, none_if_absent}
 
 use super::Pass;
 use crate::blocking::run_blocking;
-use crate::content::{Inputs, Loaded};
+use crate::content::{Inputs, LoadedContent};
 use crate::release_records::Releases;
 use crate::storage::{self, ReleaseStatus, Revision};
 
@@ -318,7 +318,7 @@ fn without_successor(content: String) -> ReleaseRecord {
 
 fn revision<'a>(
     inputs: &'a Inputs,
-    loaded: &'a Loaded,
+    loaded: &'a LoadedContent,
     number: i64,
     status: ReleaseStatus,
     first: Timestamp,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::apply::has_component;
 use super::{Pass, SERVED_DELAY, failure};
 use crate::hooks::{Hook, LiveHook, end};
-use crate::plan::Order;
+use crate::plan::Operation;
 
 /// Requeue delay for an object that the user has to delete. No watch covers it.
 const RECHECK_DELAY: Duration = Duration::from_mins(1);
@@ -69,7 +69,7 @@ impl Pass<'_> {
             Err(error) => {
                 let error = CallError::new(Action::Create, Some(&identity), error);
                 if let Some(namespace) = error.missing_namespace() {
-                    if self.order == Order::Remove {
+                    if self.operation == Operation::Remove {
                         return Ok(HookCreation::NamespaceGone);
                     }
                     self.await_namespace(namespace);

@@ -12,7 +12,7 @@ use kyma_sdk::{Context, Failure};
 
 use super::{Pass, values};
 use crate::blocking::run_blocking;
-use crate::content::{InstalledRelease, LoadFailure, Loaded};
+use crate::content::{InstalledRelease, LoadFailure, LoadedContent};
 use crate::injection;
 use crate::inventory_status::{check_packed, large_record};
 use crate::memory::Session;
@@ -64,7 +64,7 @@ impl Pass<'_> {
     }
 
     /// Returns the content, unless the status could not hold the record of its objects.
-    async fn recordable(&self, loaded: Loaded) -> Result<Loaded, Failure> {
+    async fn recordable(&self, loaded: LoadedContent) -> Result<LoadedContent, Failure> {
         if let Some(groups) = large_record(&self.session.recorded.inventory, &loaded.prepared.objects) {
             run_blocking(move || check_packed(&groups)).await??;
         }
@@ -72,7 +72,7 @@ impl Pass<'_> {
     }
 
     /// Reports warnings about new content, once.
-    fn tell_warnings(&mut self, loaded: &Loaded) {
+    fn tell_warnings(&mut self, loaded: &LoadedContent) {
         let warnings = &loaded.prepared.warnings;
         let Session { recorded, warned, .. } = &mut self.session;
         let is_told = recorded.is(loaded) || warned.as_ref() == Some(&loaded.rendered);
@@ -84,7 +84,7 @@ impl Pass<'_> {
         *warned = Some(loaded.rendered.clone());
     }
 
-    pub(super) async fn loaded(&mut self) -> Result<Loaded, Failure> {
+    pub(super) async fn loaded(&mut self) -> Result<LoadedContent, Failure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         let injects = inputs.additions.injectable.is_some();
         self.session.render_awaits_kinds = false;
@@ -115,7 +115,7 @@ impl Pass<'_> {
     }
 
     /// Loads the content that the spec requests from its source.
-    async fn load_desired(&self) -> Result<Loaded, LoadFailure> {
+    async fn load_desired(&self) -> Result<LoadedContent, LoadFailure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         let Digests { source, values, .. } = self.session.recorded.digests.clone();
         let revision = self.session.recorded.revision.clone();
@@ -145,7 +145,7 @@ impl Pass<'_> {
     }
 
     /// Copies content of the hub's Secrets into objects that request it.
-    async fn inject(&mut self, loaded: &mut Loaded) -> Result<(), Failure> {
+    async fn inject(&mut self, loaded: &mut LoadedContent) -> Result<(), Failure> {
         let objects = &mut Arc::make_mut(&mut loaded.prepared).objects;
         self.session.injected = injection::requested_secrets(objects);
         // Registered before the read, so that a change during the read requeues the component.

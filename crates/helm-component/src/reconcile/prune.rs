@@ -13,7 +13,7 @@ use kyma_sdk::Failure;
 use super::{Pass, failure};
 use crate::component_key::ComponentKey;
 use crate::confirmed::{ALLOW_SHRINK, is_confirmed};
-use crate::content::Loaded;
+use crate::content::LoadedContent;
 use crate::hooks::Hook;
 use crate::memory::LEFT_OBJECTS_PREFIX;
 use crate::observe::rollback;
@@ -87,7 +87,7 @@ impl Pass<'_> {
 
     /// Counts the objects before content is applied, which may take several passes, for example while a kind is
     /// missing.
-    pub(super) fn note_before(&mut self, loaded: &Loaded) {
+    pub(super) fn note_before(&mut self, loaded: &LoadedContent) {
         let objects = self.own(&self.session.recorded.inventory).count();
         let api_version_gone = self.lost_api_version(loaded);
         let recorded = &mut self.session.recorded;
@@ -102,7 +102,7 @@ impl Pass<'_> {
 
     /// Returns whether content differs from the applied content only because the target no longer serves an API
     /// version. A process that does not know the earlier API versions assumes so: a kept object can be deleted later.
-    fn lost_api_version(&self, loaded: &Loaded) -> bool {
+    fn lost_api_version(&self, loaded: &LoadedContent) -> bool {
         let digests = &self.session.recorded.digests;
         let is_same = digests.inputs.as_ref() == Some(&loaded.inputs) && digests.api_versions.is_some();
         if !is_same || digests.api_versions == loaded.kinds {

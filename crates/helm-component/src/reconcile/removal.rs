@@ -14,7 +14,7 @@ use crate::hooks::Event;
 use crate::inventory_status::InventoryEncoding;
 use crate::memory::RecordedStatus;
 use crate::ownership_requests::TargetScope;
-use crate::plan::{Observed, Order};
+use crate::plan::{Observed, Operation};
 use crate::target_cache::Snapshot;
 
 impl Pass<'_> {
@@ -36,7 +36,7 @@ impl Pass<'_> {
                     tracing::warn!(component = %self.key.name, %error, objects = found.len(),
                         "what is the component's was found by its marks");
                 }
-                self.session.swept |= self.order == Order::Remove;
+                self.session.swept |= self.operation == Operation::Remove;
                 if !self.has_nothing() {
                     // The result of an earlier removal step in this pass does not cover the objects that were found.
                     self.done.removal = None;

@@ -10,7 +10,7 @@ use kyma_sdk::Failure;
 
 use super::Pass;
 use crate::blocking::{run_blocking, run_blocking_if_large};
-use crate::content::Loaded;
+use crate::content::LoadedContent;
 use crate::hooks::{self, Event};
 use crate::objects::Prepared;
 use crate::packed;
@@ -94,7 +94,7 @@ impl Pass<'_> {
     /// from now on.
     pub(super) async fn store_removal_hooks(
         &mut self,
-        loaded: &Loaded,
+        loaded: &LoadedContent,
         record: Option<&Hooks>,
     ) -> Result<(), Failure> {
         let had = self.session.recorded.hooks.as_ref().is_some_and(|record| record.has_delete_hooks);
@@ -117,7 +117,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    async fn pack_removal_hooks(&self, loaded: &Loaded) -> Option<Vec<u8>> {
+    async fn pack_removal_hooks(&self, loaded: &LoadedContent) -> Option<Vec<u8>> {
         let loaded = loaded.clone();
         let packed =
             run_blocking(move || removal_hooks::pack(&loaded)).await.map_err(|failure| failure.message);

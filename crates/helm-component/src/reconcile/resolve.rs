@@ -8,7 +8,7 @@ use kyma_sdk::{Context, Failure, jitter, shorten_randomly};
 use super::load;
 use crate::memory::Session;
 use crate::pass::Shared;
-use crate::plan::Order;
+use crate::plan::Operation;
 use crate::ranges::{self, VersionQuery};
 use crate::source;
 
@@ -22,7 +22,7 @@ const MAX_INTERVAL_REDUCTION: f64 = 0.1;
 pub(super) async fn read(
     shared: &Shared,
     context: &Context<HelmComponent>,
-    order: Order,
+    operation: Operation,
     session: &mut Session,
 ) -> Result<Option<ResolvedVersion>, Failure> {
     let source = &context.resource.spec.source;
@@ -35,10 +35,10 @@ pub(super) async fn read(
     let every = every.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
     let held = session.recorded.resolved.clone().filter(|held| held.request_digest == query.request_digest);
     let is_due = is_due(session, every) || context.is_requested();
-    if let Some(held) = held.as_ref().filter(|_| !is_due || order == Order::Remove) {
+    if let Some(held) = held.as_ref().filter(|_| !is_due || operation == Operation::Remove) {
         return Ok(Some(held.clone()));
     }
-    if order == Order::Remove && session.recorded.inventory.is_empty() {
+    if operation == Operation::Remove && session.recorded.inventory.is_empty() {
         return Ok(None);
     }
     let found = look(shared, context, &query).await;

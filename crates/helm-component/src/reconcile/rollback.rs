@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::Pass;
 use crate::blocking::run_blocking;
-use crate::content::Loaded;
+use crate::content::LoadedContent;
 use crate::observe::rollback::{active_target, desired_inputs};
 use crate::pass::Done;
 use crate::rollback;
@@ -62,7 +62,7 @@ impl Pass<'_> {
     }
 
     /// Returns the desired content; loads it if necessary.
-    pub(super) async fn at_hand(&mut self) -> Result<Loaded, Failure> {
+    pub(super) async fn at_hand(&mut self) -> Result<LoadedContent, Failure> {
         let held =
             self.session.loaded.as_ref().filter(|loaded| Some(&*loaded.inputs) == desired_inputs(self));
         if let Some(loaded) = held {
@@ -140,7 +140,7 @@ impl Pass<'_> {
     }
 
     /// Resets the state of this pass, which is about the other release.
-    fn start_anew(&mut self, loaded: Option<Loaded>) {
+    fn start_anew(&mut self, loaded: Option<LoadedContent>) {
         self.done = Done::default();
         self.session.loaded = loaded;
         self.session.unready_since = None;
@@ -149,7 +149,10 @@ impl Pass<'_> {
     }
 
     /// Loads the rollback target, from the hub alone.
-    pub(super) async fn load_rollback_target(&self, target: &RollbackTarget) -> Result<Loaded, Failure> {
+    pub(super) async fn load_rollback_target(
+        &self,
+        target: &RollbackTarget,
+    ) -> Result<LoadedContent, Failure> {
         let mut loaded = self.read_stored_release(target).await?.map_err(|gone| self.lost(&gone))?;
         if let Some(failed) = &self.session.recorded.failed_revision {
             loaded.release = rollback::attempt_digest(&loaded.release, failed);
@@ -168,7 +171,7 @@ impl Pass<'_> {
     pub(super) async fn read_stored_release(
         &self,
         target: &RollbackTarget,
-    ) -> Result<Result<Loaded, StoredReleaseError>, Failure> {
+    ) -> Result<Result<LoadedContent, StoredReleaseError>, Failure> {
         let secret = stored_release::secret_name(&self.key.owner);
         let Some(data) = self.stored_release_secret().read().await? else {
             return Ok(Err(StoredReleaseError::Gone { secret }));
@@ -186,10 +189,11 @@ impl Pass<'_> {
         }
         let unpacked = run_blocking(move || stored_release::unpack(&packed, &sha256)).await?;
         let Digests { inputs, objects, stored_render, .. } = &target.digests;
-        let is_it = |loaded: &Loaded| {
+        let is_it = |loaded: &LoadedContent| {
             inputs.as_ref() == Some(&loaded.inputs) && objects.as_ref() == Some(&loaded.rendered)
         };
-        let loaded = unpacked.filter(is_it).map(|loaded| Loaded { render: stored_render.clone(), ..loaded });
+        let loaded =
+            unpacked.filter(is_it).map(|loaded| LoadedContent { render: stored_render.clone(), ..loaded });
         Ok(loaded.ok_or(StoredReleaseError::Altered { secret }))
     }
 

@@ -7,7 +7,7 @@ use crate::content::Inputs;
 use crate::memory::RecordedStatus;
 use crate::observe;
 use crate::pass::Pass;
-use crate::plan::{Observed, Order};
+use crate::plan::{Observed, Operation};
 
 /// Maximum number of listed objects that differ from the content.
 const MAX_LISTED_OBJECTS: usize = 20;
@@ -23,7 +23,8 @@ pub(super) fn version(pass: &Pass<'_>) -> Option<String> {
 /// so that a new process loads the content again: only the content shows which objects are surplus.
 pub(super) fn digests(recorded: &Digests, is_of_content: bool, seen: &Observed) -> Digests {
     let is_pruned = matches!(seen.pruned, Some(Ok(()))) && !seen.pruning;
-    let is_left = is_of_content && seen.order == Order::Install && !is_pruned && !seen.surplus().is_empty();
+    let is_left =
+        is_of_content && seen.operation == Operation::Install && !is_pruned && !seen.surplus().is_empty();
     Digests { inputs: recorded.inputs.clone().filter(|_| !is_left), ..recorded.clone() }
 }
 

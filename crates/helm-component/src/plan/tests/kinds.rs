@@ -11,7 +11,7 @@ fn what_is_on_record_lacks_its_kind_like_anything_else() {
     seen.objects[2].served = false;
     let missing = |seen: &Observed| seen.missing().into_iter().collect::<Vec<_>>();
     assert_eq!(missing(&seen), ["VirtualService.networking.istio.io"], "the other one returns with its CRD");
-    assert_eq!(missing(&Observed { order: Order::Remove, ..seen.clone() }), Vec::<String>::new());
+    assert_eq!(missing(&Observed { operation: Operation::Remove, ..seen.clone() }), Vec::<String>::new());
     seen.inventory.remove(&widget);
     assert_eq!(missing(&seen), ["VirtualService.networking.istio.io", "Widget.example.org"]);
 }

@@ -7,7 +7,7 @@ fn while_users_objects_hold_up_a_removal_what_is_there_is_kept_working() {
     let blocked = Failure::new(Reason::DeletionBlocked, "Book default/users");
     let stop_reason = Step::Stop(StopReason::Failed(blocked.clone()));
     let mut seen =
-        Observed { order: Order::Remove, ..running(vec![object(deployment()), object(config("a"))]) };
+        Observed { operation: Operation::Remove, ..running(vec![object(deployment()), object(config("a"))]) };
     seen.removal = Some(Err(blocked));
     assert_eq!(next(&seen), stop_reason);
     seen.objects[0].drift = Some(Drift::Gone);
@@ -22,7 +22,7 @@ fn while_users_objects_hold_up_a_removal_what_is_there_is_kept_working() {
 fn a_removal_brings_nothing_new_and_repairs_only_while_it_is_blocked() {
     let blocked = Failure::new(Reason::DeletionBlocked, "Book default/users");
     let mut seen =
-        Observed { order: Order::Remove, ..running(vec![object(config("a")), object(config("b"))]) };
+        Observed { operation: Operation::Remove, ..running(vec![object(config("a")), object(config("b"))]) };
     seen.content = Content::Loaded;
     seen.removal = Some(Err(blocked.clone()));
     seen.inventory.remove(&config("b"));
@@ -47,7 +47,8 @@ fn a_removal_brings_nothing_new_and_repairs_only_while_it_is_blocked() {
 #[test]
 fn e13_while_a_removal_is_blocked_another_version_is_taken_over() {
     let blocked = Failure::new(Reason::DeletionBlocked, "Book default/users");
-    let mut seen = Observed { order: Order::Remove, ..running(vec![object(config("a")), object(crd())]) };
+    let mut seen =
+        Observed { operation: Operation::Remove, ..running(vec![object(config("a")), object(crd())]) };
     (seen.content, seen.changes) = (Content::Stale, true);
     assert_eq!(next(&seen), Step::Remove, "whether it is blocked is looked at first");
     seen.removal = Some(Err(blocked.clone()));
@@ -70,7 +71,7 @@ fn e13_while_a_removal_is_blocked_another_version_is_taken_over() {
 
 #[test]
 fn a_removal_ends_when_nothing_of_ours_is_left() {
-    let mut seen = Observed { order: Order::Remove, ..running(vec![object(deployment())]) };
+    let mut seen = Observed { operation: Operation::Remove, ..running(vec![object(deployment())]) };
     assert_eq!(next(&seen), Step::Remove);
     seen.removal = Some(Ok(vec!["Deployment.apps here/d".to_owned()]));
     assert_eq!(next(&seen), Step::Stop(StopReason::Removing(vec!["Deployment.apps here/d".to_owned()])));
