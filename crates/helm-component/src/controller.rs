@@ -190,7 +190,7 @@ impl Component for HelmComponents {
     }
 
     fn forget(&self, namespace: &str, name: &str) {
-        // Needed even if no pass ever stored a session.
+        // Needed even if no pass ever stored a state.
         let component_key = ComponentKey::of(namespace, name);
         // First, so that nothing is transferred to a component that can no longer be requeued.
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).remove(&component_key);

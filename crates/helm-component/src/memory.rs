@@ -68,7 +68,7 @@ pub(crate) const LEFT_OBJECTS_PREFIX: &str = "left on the target: ";
 /// In-memory state of one component.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Session {
+pub(crate) struct ComponentState {
     /// Last reported status.
     pub recorded: RecordedStatus,
     /// The content while it is needed: dropped when everything is applied and healthy.
@@ -139,7 +139,7 @@ pub(crate) struct CauseReadTime {
     pub(crate) at: i64,
 }
 
-impl Session {
+impl ComponentState {
     /// Keeps the kinds with which content was rendered, if it has a digest of them. Otherwise each component would keep
     /// a result of discovery that is outdated soon.
     pub(crate) fn keep_kinds(&mut self, digest: Option<&str>, kinds: &Arc<Kinds>) {
@@ -147,48 +147,46 @@ impl Session {
     }
 }
 
-/// The memory of all components.
+/// The states of all components.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    sessions: Mutex<HashMap<ComponentKey, (String, Session)>>,
+    states: Mutex<HashMap<ComponentKey, (String, ComponentState)>>,
 }
 
 impl Memory {
-    /// Returns the session of a component. It starts from the status if there is none, if the uid differs, or if the
+    /// Returns the state of a component. It starts from the status if there is none, if the uid differs, or if the
     /// record could not be read before.
-    pub(crate) fn recall(&self, component_key: &ComponentKey, component: &HelmComponent) -> Session {
+    pub(crate) fn recall(&self, component_key: &ComponentKey, component: &HelmComponent) -> ComponentState {
         let uid = component.metadata.uid.clone().unwrap_or_default();
-        match self.sessions().get(component_key) {
-            Some((held, session)) if *held == uid && !session.recorded.encoding.is_unread() => {
-                session.clone()
-            }
+        match self.states().get(component_key) {
+            Some((held, state)) if *held == uid && !state.recorded.encoding.is_unread() => state.clone(),
             _ => {
                 let recorded = RecordedStatus::of(component);
-                Session {
+                ComponentState {
                     kinds_awaited: recorded.pending,
                     is_cut_off: recorded.digests.inputs.is_none() && !recorded.inventory.is_empty(),
                     recorded,
                     unready_since: unready_since(component),
                     unhealthy: is_unhealthy(component),
-                    ..Session::default()
+                    ..ComponentState::default()
                 }
             }
         }
     }
 
-    /// Keeps the memory of a component.
-    pub(crate) fn keep(&self, component_key: ComponentKey, component: &HelmComponent, session: Session) {
+    /// Stores the state of a component.
+    pub(crate) fn keep(&self, component_key: ComponentKey, component: &HelmComponent, state: ComponentState) {
         let uid = component.metadata.uid.clone().unwrap_or_default();
-        self.sessions().insert(component_key, (uid, session));
+        self.states().insert(component_key, (uid, state));
     }
 
     /// Forgets a component.
     pub(crate) fn forget(&self, component_key: &ComponentKey) {
-        self.sessions().remove(component_key);
+        self.states().remove(component_key);
     }
 
-    fn sessions(&self) -> MutexGuard<'_, HashMap<ComponentKey, (String, Session)>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    fn states(&self) -> MutexGuard<'_, HashMap<ComponentKey, (String, ComponentState)>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -321,11 +319,11 @@ mod tests {
 
     #[test]
     fn kinds_are_kept_only_for_content_that_depends_on_them() {
-        let (mut session, kinds) = (Session::default(), Arc::<Kinds>::default());
-        session.keep_kinds(Some("sha256:1"), &kinds);
-        assert!(session.rendered_with.is_some());
-        session.keep_kinds(None, &kinds);
-        assert!(session.rendered_with.is_none());
+        let (mut state, kinds) = (ComponentState::default(), Arc::<Kinds>::default());
+        state.keep_kinds(Some("sha256:1"), &kinds);
+        assert!(state.rendered_with.is_some());
+        state.keep_kinds(None, &kinds);
+        assert!(state.rendered_with.is_none());
         assert_eq!(Arc::strong_count(&kinds), 1);
     }
 }

@@ -60,7 +60,7 @@ pub(crate) fn inputs(
 
 /// Assembles the state that is known at this point of a pass.
 pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
-    let recorded = &pass.session.recorded;
+    let recorded = &pass.state.recorded;
     let snapshot = pass.shared.target_cache.snapshot(&pass.context.target, &pass.key, &recorded.inventory);
     let spec = &pass.context.resource.spec;
     let refusal = pass.rules.as_ref().err().or(pass.inputs.as_ref().err()).cloned();
@@ -81,7 +81,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         content,
         watching: pass.done.watching,
         watched,
-        namespace_ready: pass.session.namespace_ready,
+        namespace_ready: pass.state.namespace_ready,
         hooks: hooks::due(pass, content),
         history: history::due(pass, content),
         rollback: rollback::state(pass, content),
@@ -108,8 +108,8 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         set_back,
         changes: changes(pass),
         unsent: content == Content::Loaded
-            && pass.session.loaded.as_ref().is_some_and(|loaded| !recorded.is(loaded)),
-        swept: pass.session.swept,
+            && pass.state.loaded.as_ref().is_some_and(|loaded| !recorded.is(loaded)),
+        swept: pass.state.swept,
         kept: pass.done.kept.clone(),
         pruned: pass.done.pruned.clone(),
         pruning: pass.done.pruning,
@@ -118,19 +118,19 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         default_seen: is_seen(&snapshot, default.as_ref()),
         default_unconfirmed: watched && is_unconfirmed(pass, &snapshot, default.as_ref()),
         deadline: deadline(pass),
-        awaited: pass.session.unready_since.is_some() || !was_ready(pass),
+        awaited: pass.state.unready_since.is_some() || !was_ready(pass),
         removal: pass.done.removal.clone(),
     }
 }
 
 /// Reports whether the lists of the watches are overdue.
 fn sync_timed_out(pass: &Pass<'_>) -> bool {
-    pass.session.watch_wait.is_some_and(|watch_wait| watch_wait.remaining(Instant::now()).is_zero())
+    pass.state.watch_wait.is_some_and(|watch_wait| watch_wait.remaining(Instant::now()).is_zero())
 }
 
 /// Returns why the streams of some kinds deliver nothing, once that lasts.
 fn sync_failure(pass: &Pass<'_>) -> Option<Failure> {
-    let watch_wait = pass.session.watch_wait.filter(|watch_wait| watch_wait.is_reportable())?;
+    let watch_wait = pass.state.watch_wait.filter(|watch_wait| watch_wait.is_reportable())?;
     watch_wait.failure(&pass.shared.target_cache.unsynced_kinds(&pass.context.target, &pass.key))
 }
 
@@ -141,7 +141,7 @@ fn deadline(pass: &Pass<'_>) -> Deadline {
     let timeouts = component.spec.timeouts.as_ref();
     let (since, limit) = match pass.operation {
         Operation::Install => {
-            (pass.session.unready_since, timeouts.and_then(|timeouts| timeouts.health_seconds))
+            (pass.state.unready_since, timeouts.and_then(|timeouts| timeouts.health_seconds))
         }
         Operation::Remove => {
             let ordered = component.metadata.deletion_timestamp.as_ref().map(|time| time.0.as_second());
@@ -167,13 +167,13 @@ fn content(pass: &Pass<'_>, set_back: bool) -> Content {
     let kinds_fit = |kinds: Option<&String>| {
         is_rolled_back || kinds.is_none_or(|held| *held == content::kinds_digest(&pass.kinds))
     };
-    if let Some(loaded) = &pass.session.loaded
+    if let Some(loaded) = &pass.state.loaded
         && loaded.inputs == desired
         && kinds_fit(loaded.kinds.as_ref())
     {
         return Content::Loaded;
     }
-    let recorded = &pass.session.recorded;
+    let recorded = &pass.state.recorded;
     let unchanged = recorded.digests.inputs.as_deref() == Some(desired);
     let complete =
         unchanged && kinds_fit(recorded.digests.api_versions.as_ref()) && !recorded.pending && !set_back;
@@ -182,7 +182,7 @@ fn content(pass: &Pass<'_>, set_back: bool) -> Content {
 
 /// Reports whether the desired content differs from the completely applied one.
 fn changes(pass: &Pass<'_>) -> bool {
-    let applied = &pass.session.recorded.digests;
+    let applied = &pass.state.recorded.digests;
     let desired = rollback::desired_inputs(pass);
     desired.is_some_and(|desired| applied.source.is_some() && applied.inputs.as_deref() != Some(desired))
 }
@@ -210,7 +210,7 @@ fn stray_manager(spec: &HelmComponentSpec, objects: &[ObjectState]) -> Option<St
 /// Returns the default custom resource that the operator created and its health, if it is the manager.
 fn made_manager(pass: &Pass<'_>, snapshot: &Snapshot) -> Option<(String, Option<HealthStatus>)> {
     let manager = pass.context.resource.spec.manager.as_ref()?;
-    pass.session.recorded.resource.as_ref()?.uid.as_ref()?;
+    pass.state.recorded.resource.as_ref()?.uid.as_ref()?;
     let made = made_identity(pass).filter(|made| is_manager(manager, made))?;
     let health =
         snapshot.objects.get(&made).and_then(|seen| HealthContext::of(pass).observed_health(seen).status);
@@ -234,7 +234,7 @@ fn owned(pass: &Pass<'_>, snapshot: &Snapshot, default: Option<&Identity>) -> BT
 }
 
 fn made_identity(pass: &Pass<'_>) -> Option<Identity> {
-    let made = pass.session.recorded.resource.as_ref()?;
+    let made = pass.state.recorded.resource.as_ref()?;
     Some(Identity::new(&gvk_of(made).group, &made.kind, made.namespace.as_deref(), &made.name))
 }
 
@@ -254,7 +254,7 @@ fn default_resource(pass: &Pass<'_>) -> DefaultResource {
     if let Some(failure) = &pass.done.default_resource {
         return DefaultResource::Failed(failure.clone());
     }
-    if pass.session.recorded.resource.is_some() {
+    if pass.state.recorded.resource.is_some() {
         return DefaultResource::Created;
     }
     let text = |key: &str| resource.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
@@ -270,10 +270,10 @@ fn is_seen(snapshot: &Snapshot, default: Option<&Identity>) -> bool {
 /// Returns whether the record of the default custom resource needs a read of the target. The watches select by owner
 /// label, which a resource that existed before lacks, so absence from a watch proves nothing.
 fn is_unconfirmed(pass: &Pass<'_>, snapshot: &Snapshot, default: Option<&Identity>) -> bool {
-    let Some(made) = &pass.session.recorded.resource else { return false };
+    let Some(made) = &pass.state.recorded.resource else { return false };
     let is_absent = made.absent == Some(true);
     let differs =
-        if is_seen(snapshot, default) { is_absent } else { !is_absent && !pass.session.default_confirmed };
+        if is_seen(snapshot, default) { is_absent } else { !is_absent && !pass.state.default_confirmed };
     differs && !pass.done.default_confirmed
 }
 
@@ -293,17 +293,17 @@ fn drift_mode(pass: &Pass<'_>) -> DriftMode {
 /// Reports whether the component waits for kinds that are not served yet, or its chart reads the served kinds.
 pub(crate) fn kinds_may_come(pass: &Pass<'_>) -> bool {
     let asks = |kinds: Option<&String>| kinds.is_some();
-    let session = &pass.session;
-    let prepared = session.loaded.iter().map(|loaded| &loaded.prepared);
+    let state = &pass.state;
+    let prepared = state.loaded.iter().map(|loaded| &loaded.prepared);
     let missing = prepared.flat_map(|prepared| prepared.objects.iter().chain(prepared.hook_objects()));
     let mut missing = missing.filter(|object| pass.kinds.get(&object.gvk()).is_none());
-    let mut recorded = session.recorded.inventory.iter().map(|(identity, _)| identity);
+    let mut recorded = state.recorded.inventory.iter().map(|(identity, _)| identity);
     let is_lost = |kind: &GroupKind| pass.kinds.preferred(kind).is_none();
-    let mut made = session.recorded.resource.iter().map(|made| gvk_of(made).group_kind());
-    asks(session.recorded.digests.api_versions.as_ref())
-        || asks(session.loaded.as_ref().and_then(|loaded| loaded.kinds.as_ref()))
-        || session.recorded.pending
-        || session.render_awaits_kinds
+    let mut made = state.recorded.resource.iter().map(|made| gvk_of(made).group_kind());
+    asks(state.recorded.digests.api_versions.as_ref())
+        || asks(state.loaded.as_ref().and_then(|loaded| loaded.kinds.as_ref()))
+        || state.recorded.pending
+        || state.render_awaits_kinds
         || !pass.done.waiting.is_empty()
         || missing.next().is_some()
         || (pass.operation == Operation::Install
@@ -314,7 +314,7 @@ pub(crate) fn kinds_may_come(pass: &Pass<'_>) -> bool {
 /// Reports whether the API group of a recorded object does not answer, so that the object is not watched until it
 /// does.
 pub(crate) fn awaits_groups(pass: &Pass<'_>) -> bool {
-    let mut recorded = pass.session.recorded.inventory.iter();
+    let mut recorded = pass.state.recorded.inventory.iter();
     recorded.any(|(identity, _)| {
         pass.kinds.is_unknown(&identity.group) && pass.kinds.preferred(&identity.group_kind()).is_none()
     })
@@ -323,8 +323,8 @@ pub(crate) fn awaits_groups(pass: &Pass<'_>) -> bool {
 /// Reports whether an object, or the default custom resource, has a kind that the content's own CRD defines and that
 /// discovery does not show yet.
 pub(crate) fn kinds_lag(pass: &Pass<'_>) -> bool {
-    let objects = pass.session.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
-    let made = pass.session.recorded.resource.iter().map(gvk_of);
+    let objects = pass.state.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
+    let made = pass.state.recorded.resource.iter().map(gvk_of);
     let mut gvks = objects.map(kyma_object_set::Object::gvk).chain(made);
     gvks.any(|gvk| pass.served.get(&gvk).is_some() && pass.kinds.get(&gvk).is_none())
 }

@@ -15,7 +15,7 @@ use crate::expressions::Rules;
 use crate::hook_watches::HookWatches;
 use crate::hub_config_maps::HubConfigMaps;
 use crate::hub_secrets::HubSecrets;
-use crate::memory::{Memory, Session};
+use crate::memory::{ComponentState, Memory};
 use crate::namespaces::Namespaces;
 use crate::owner_waits::OwnerWaits;
 use crate::ownership_requests::OwnershipRequests;
@@ -78,7 +78,7 @@ pub(crate) struct Pass<'a> {
     /// The component's own rules of health.
     pub(crate) rules: Result<Arc<Rules>, Failure>,
     pub(crate) operation: Operation,
-    pub(crate) session: Session,
+    pub(crate) state: ComponentState,
     /// Objects that other components transferred to this one and that it has not processed.
     pub(crate) received: BTreeMap<Identity, Entry>,
     pub(crate) done: Done,

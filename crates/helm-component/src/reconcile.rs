@@ -37,7 +37,7 @@ use kyma_targets::Contact;
 use crate::component_key::ComponentKey;
 use crate::deleter::GatedDeleter;
 use crate::expressions::Rules;
-use crate::memory::Session;
+use crate::memory::ComponentState;
 use crate::observe;
 use crate::ownership_requests::TargetScope;
 use crate::pass::{Done, Pass, Shared};
@@ -63,24 +63,24 @@ impl<'a> Pass<'a> {
         let begun = Instant::now();
         let component = &*context.resource;
         let component_key = component_key(context);
-        let mut session = shared.memory.recall(&component_key, component);
+        let mut state = shared.memory.recall(&component_key, component);
         let cluster = shared.target_cache.cluster(&context.target, &component_key);
         let cluster = cluster.deleting_by(Arc::new(GatedDeleter(context.delete_gate())));
-        let asks = session.recorded.digests.api_versions.is_some()
+        let asks = state.recorded.digests.api_versions.is_some()
             && shared.target_cache.has_recent_kind_changes(&context.target);
-        if asks || session.kinds_awaited || context.is_requested() {
+        if asks || state.kinds_awaited || context.is_requested() {
             cluster.discovery.invalidate().await;
         }
         let kinds = cluster.discovery.kinds(&cluster.client).await.map_err(|error| failure(&error))?;
         let additions = shared.hub_secrets.additions(component);
-        let from = values::read(shared, context, &component_key, &additions, &mut session).await?;
-        let resolved = resolve::read(shared, context, operation, &mut session).await;
+        let from = values::read(shared, context, &component_key, &additions, &mut state).await?;
+        let resolved = resolve::read(shared, context, operation, &mut state).await;
         let named = release_names::check(&shared.altered_names, context, &component_key, operation).await;
         let inputs = named.and(from).and_then(|from| {
             let (resolved, kubernetes) = (resolved?, kinds.kube_version());
             observe::inputs(context, &component_key.owner, kubernetes, resolved.as_ref(), &from, additions)
         });
-        let rules = rules(component, &mut session);
+        let rules = rules(component, &mut state);
         let owner = component_key.owner.to_string();
         let ownership = Ownership { manager: context.manager().to_owned(), owner, version: String::new() };
         let done = Done::default();
@@ -98,15 +98,15 @@ impl<'a> Pass<'a> {
             inputs,
             rules,
             operation,
-            session,
+            state,
             received,
             done,
             begun,
             retried: false,
         };
         if rollback::is_obsolete(&pass) {
-            pass.session.recorded.failed_revision = None;
-            pass.session.loaded = None;
+            pass.state.recorded.failed_revision = None;
+            pass.state.loaded = None;
         }
         pass.name_version();
         pass.rescope();
@@ -122,13 +122,13 @@ impl<'a> Pass<'a> {
     /// Adapts loaded content to the kinds that are served now.
     pub(crate) fn rescope(&mut self) {
         self.served = Arc::clone(&self.kinds);
-        let (Some(loaded), Ok(inputs)) = (&mut self.session.loaded, &self.inputs) else { return };
+        let (Some(loaded), Ok(inputs)) = (&mut self.state.loaded, &self.inputs) else { return };
         let objects = &loaded.prepared.objects;
         self.served = self.kinds.with_crds(objects.iter().filter(|object| object.identity().is_crd()));
         loaded.rescope(&self.served, &inputs.release.namespace);
     }
 
-    /// Runs the pass to its end and stores the session.
+    /// Runs the pass to its end and stores the state.
     pub(crate) async fn run(mut self) -> Result<ReconcileResult, Failure> {
         self.note_finished();
         let (stop_reason, seen) = Box::pin(self.steps()).await?;
@@ -211,27 +211,26 @@ impl<'a> Pass<'a> {
         asked.map(drop).map_err(|error| kyma_targets::classify(&error).into())
     }
 
-    /// Stores the session, since an interrupted pass does not reach its end.
+    /// Stores the state, since an interrupted pass does not reach its end.
     fn remember(&self) {
-        self.shared.memory.keep(self.key.clone(), &self.context.resource, self.session.clone());
+        self.shared.memory.keep(self.key.clone(), &self.context.resource, self.state.clone());
     }
 
     fn end(mut self, stop_reason: StopReason, seen: &plan::Observed) -> ReconcileResult {
         let waits =
             self.operation == Operation::Install && (!seen.unready().is_empty() || seen.awaits_news());
-        let since = self.session.unready_since;
-        self.session.unready_since =
-            waits.then(|| since.unwrap_or_else(|| jiff::Timestamp::now().as_second()));
+        let since = self.state.unready_since;
+        self.state.unready_since = waits.then(|| since.unwrap_or_else(|| jiff::Timestamp::now().as_second()));
         if !waits {
-            self.session.delay_causes.clear();
-            self.session.cause_read = None;
+            self.state.delay_causes.clear();
+            self.state.cause_read = None;
         }
         if seen.watched {
-            self.session.unhealthy = self.operation == Operation::Install && !seen.failing().is_empty();
+            self.state.unhealthy = self.operation == Operation::Install && !seen.failing().is_empty();
         }
         let is_syncing = matches!(stop_reason, StopReason::WaitingForSync | StopReason::SyncFailed(_));
-        let watch_wait = self.session.watch_wait.filter(|_| is_syncing);
-        self.session.watch_wait = watch_wait.or_else(|| is_syncing.then(|| WatchWait::begin(Instant::now())));
+        let watch_wait = self.state.watch_wait.filter(|_| is_syncing);
+        self.state.watch_wait = watch_wait.or_else(|| is_syncing.then(|| WatchWait::begin(Instant::now())));
         self.watch_terminating_namespaces();
         self.leave_hooks();
         self.forget_before(seen);
@@ -239,27 +238,27 @@ impl<'a> Pass<'a> {
         self.settle_sent(seen);
         if stop_reason == StopReason::Ready {
             // The release that failed before is Ready now.
-            self.session.recorded.failed_revision = None;
+            self.state.recorded.failed_revision = None;
         }
         let summary = StatusSummary::of(&mut self, seen, &stop_reason);
         let is_over = matches!(stop_reason, StopReason::Ready | StopReason::RolledBack);
         let tests = observe::hooks::test_request(&self).is_some();
-        if is_over && !self.session.kinds_awaited && !tests && !self.done.pruning {
+        if is_over && !self.state.kinds_awaited && !tests && !self.done.pruning {
             // The caches of artifacts and renders still have the content if drift must be corrected.
-            self.session.loaded = None;
+            self.state.loaded = None;
         }
-        let Self { shared, context, key, session, .. } = self;
-        shared.memory.keep(key, &context.resource, session);
+        let Self { shared, context, key, state, .. } = self;
+        shared.memory.keep(key, &context.resource, state);
         ReconcileResult { stop_reason, summary }
     }
 }
 
 /// Returns the component's compiled health expressions; compiles them again if the spec changed.
-fn rules(component: &HelmComponent, session: &mut Session) -> Result<Arc<Rules>, Failure> {
-    if !session.rules.are_of(&component.spec) {
-        session.rules = Arc::new(Rules::of(&component.spec)?);
+fn rules(component: &HelmComponent, state: &mut ComponentState) -> Result<Arc<Rules>, Failure> {
+    if !state.rules.are_of(&component.spec) {
+        state.rules = Arc::new(Rules::of(&component.spec)?);
     }
-    Ok(Arc::clone(&session.rules))
+    Ok(Arc::clone(&state.rules))
 }
 
 /// Returns the key of the component of a reconcile.

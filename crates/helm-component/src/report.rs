@@ -93,21 +93,20 @@ impl StatusSummary {
     /// Collects the result of a pass, and notes whether content is still to be applied.
     pub(crate) fn of(pass: &mut Pass<'_>, seen: &Observed, stop_reason: &StopReason) -> Self {
         let missing = missing(pass, seen);
-        pass.session.recorded.pending = !missing.is_empty() || !pass.done.waiting.is_empty();
+        pass.state.recorded.pending = !missing.is_empty() || !pass.done.waiting.is_empty();
         let silent = observe::awaits_groups(pass) || missing.has_silent();
         let lag = observe::kinds_lag(pass) || silent;
         let unserved = seen.default_resource == DefaultResource::Unserved;
-        let renders_with = pass.session.render_awaits_kinds;
-        pass.session.kinds_awaited = lag || unserved || pass.session.recorded.pending || renders_with;
+        let renders_with = pass.state.render_awaits_kinds;
+        pass.state.kinds_awaited = lag || unserved || pass.state.recorded.pending || renders_with;
         if seen.default_seen {
             // From now on its watch reports the deletion.
-            pass.session.default_confirmed = false;
+            pass.state.default_confirmed = false;
         }
         if let Ok(inputs) = &pass.inputs {
             let is_chart = effects::is_chart(&pass.context.resource.spec);
-            pass.session.recorded.overridden =
-                if is_chart { inputs.overridden().to_vec() } else { Vec::new() };
-            pass.session.recorded.note_values(&inputs.digest, &inputs.values_from);
+            pass.state.recorded.overridden = if is_chart { inputs.overridden().to_vec() } else { Vec::new() };
+            pass.state.recorded.note_values(&inputs.digest, &inputs.values_from);
         }
         let is_there = is_there(seen, stop_reason);
         let mut conditions = vec![
@@ -126,14 +125,14 @@ impl StatusSummary {
                 .shared
                 .target_cache
                 .pause_before_discovery(&pass.context.target)
-                .filter(|_| pass.session.kinds_awaited),
-            watch_wait: pass.session.watch_wait.map(|watch_wait| watch_wait.remaining(Instant::now())),
+                .filter(|_| pass.state.kinds_awaited),
+            watch_wait: pass.state.watch_wait.map(|watch_wait| watch_wait.remaining(Instant::now())),
             deadline: seen.deadline,
             left: seen.left.clone(),
             truce: truce(pass),
             hook: pass.done.hook_left,
             health: health_due(pass, seen),
-            check: pass.session.next_check.map(|next| next.saturating_duration_since(Instant::now())),
+            check: pass.state.next_check.map(|next| next.saturating_duration_since(Instant::now())),
             silent: silent.then_some(SILENT_GROUP_DISCOVERY_INTERVAL),
             was_ready: seen.content == Content::Recorded && observe::was_ready(pass),
             rollback: RollbackReport::of(pass, seen),
@@ -175,7 +174,7 @@ fn no_later(progress: Progress, due: std::time::Duration) -> Progress {
 fn truce(pass: &Pass<'_>) -> Option<std::time::Duration> {
     let now = jiff::Timestamp::now().as_second();
     let limit = pass.shared.flap_limit;
-    let again = pass.session.flaps.values().filter_map(|flaps| flaps.allowed_again(now, limit)).min()?;
+    let again = pass.state.flaps.values().filter_map(|flaps| flaps.allowed_again(now, limit)).min()?;
     u64::try_from(again - now).ok().map(std::time::Duration::from_secs)
 }
 

@@ -9,8 +9,8 @@ use crate::plan::{Content, Operation};
 
 /// Reports whether Helm's record must still be searched: before any object of a chart is on the target.
 pub(super) fn needs_search(pass: &Pass<'_>, content: Content) -> bool {
-    let recorded = &pass.session.recorded;
-    let is_chart = pass.session.loaded.as_ref().is_some_and(|loaded| !loaded.raw);
+    let recorded = &pass.state.recorded;
+    let is_chart = pass.state.loaded.as_ref().is_some_and(|loaded| !loaded.raw);
     is_chart
         && content == Content::Loaded
         && pass.operation == Operation::Install
@@ -23,12 +23,12 @@ pub(super) fn needs_search(pass: &Pass<'_>, content: Content) -> bool {
 
 /// Reports whether objects that were taken over stay as they were found, unless the spec says otherwise.
 pub(crate) fn is_as_found(pass: &Pass<'_>) -> bool {
-    pass.inputs.as_ref().is_ok_and(|inputs| pass.session.recorded.is_as_adopted(&inputs.requested_digest))
+    pass.inputs.as_ref().is_ok_and(|inputs| pass.state.recorded.is_as_adopted(&inputs.requested_digest))
 }
 
 /// Returns the objects that were taken over unchanged and differ from the content.
 pub(super) fn as_found(pass: &Pass<'_>) -> Option<Vec<String>> {
-    let differ = || pass.session.recorded.inventory.left_as_is().map(ToString::to_string).collect();
+    let differ = || pass.state.recorded.inventory.left_as_is().map(ToString::to_string).collect();
     is_as_found(pass).then(differ)
 }
 
@@ -41,7 +41,7 @@ pub(super) fn requested_mode(spec: &HelmComponentSpec) -> Option<DriftMode> {
 pub(super) fn needs_correction(pass: &Pass<'_>) -> bool {
     requested_mode(&pass.context.resource.spec) == Some(DriftMode::Correct)
         && is_as_found(pass)
-        && pass.session.recorded.digests.inputs.is_some()
+        && pass.state.recorded.digests.inputs.is_some()
 }
 
 /// Returns how objects of another system are treated. A module's objects are applied as its author wrote them: its
@@ -51,7 +51,7 @@ pub(crate) fn foreign(pass: &Pass<'_>) -> ForeignObjectPolicy {
     if is_modules || requested_mode(&pass.context.resource.spec) == Some(DriftMode::Correct) {
         return ForeignObjectPolicy::Apply;
     }
-    let recorded = &pass.session.recorded;
+    let recorded = &pass.state.recorded;
     match &recorded.adopted {
         Some(_) if is_as_found(pass) => ForeignObjectPolicy::KeepContent,
         // No content was ever completely applied.

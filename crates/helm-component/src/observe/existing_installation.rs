@@ -30,7 +30,7 @@ pub(super) fn of(pass: &Pass<'_>, objects: &[ObjectState]) -> ExistingInstallati
 
 /// Reports whether objects of the module were applied.
 pub(crate) fn is_applied(pass: &Pass<'_>) -> bool {
-    !pass.session.recorded.inventory.is_empty()
+    !pass.state.recorded.inventory.is_empty()
 }
 
 fn is_changed(object: &ObjectState) -> bool {
@@ -47,7 +47,7 @@ pub(crate) fn candidates<'a>(pass: &'a Pass<'_>) -> impl Iterator<Item = &'a Obj
             object.group() == "apps" && matches!(object.kind(), "Deployment" | "StatefulSet" | "DaemonSet")
         }
     };
-    let objects = pass.session.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
+    let objects = pass.state.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
     objects.filter(move |object| tells(object))
 }
 

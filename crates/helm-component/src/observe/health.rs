@@ -38,8 +38,8 @@ pub(crate) struct ObservedHealth {
 impl<'a> HealthContext<'a> {
     /// Returns the context of a component. An unhealthy component stays unhealthy until no object fails.
     pub(crate) fn of(pass: &'a Pass<'_>) -> Self {
-        let lasting = if pass.session.unhealthy { Duration::ZERO } else { pass.shared.unhealthy_after };
-        Self { now: Timestamp::now(), lasting, classes: &pass.session.classes }
+        let lasting = if pass.state.unhealthy { Duration::ZERO } else { pass.shared.unhealthy_after };
+        Self { now: Timestamp::now(), lasting, classes: &pass.state.classes }
     }
 
     /// Returns the health of an object in this context.
@@ -91,7 +91,7 @@ pub(crate) fn classes(snapshot: &Snapshot, objects: &[ObjectState]) -> BTreeSet<
 
 /// Reports whether objects or StorageClasses must be read before health is known.
 pub(super) fn is_unjudged(pass: &Pass<'_>, snapshot: &Snapshot, objects: &[ObjectState]) -> bool {
-    let unknown = |class: &String| !pass.session.classes.contains_key(class);
+    let unknown = |class: &String| !pass.state.classes.contains_key(class);
     !pass.done.judged && (!snapshot.unjudged.is_empty() || classes(snapshot, objects).iter().any(unknown))
 }
 
@@ -103,11 +103,11 @@ pub(super) fn are_causes_due(pass: &Pass<'_>, objects: &[ObjectState]) -> bool {
 
 /// Returns the time until the causes are read; `None` after the last read, or if nothing is awaited.
 pub(crate) fn next_cause_read(pass: &Pass<'_>) -> Option<Duration> {
-    let since = pass.session.unready_since?;
+    let since = pass.state.unready_since?;
     if pass.operation != Operation::Install {
         return None;
     }
-    let last_read = pass.session.cause_read.filter(|read| read.wait == since);
+    let last_read = pass.state.cause_read.filter(|read| read.wait == since);
     let left = time_until_cause_read(since, last_read.map(|read| read.at), Timestamp::now().as_second())?;
     Some(if pass.done.causes_read { in_another_pass(left) } else { left })
 }
@@ -135,9 +135,9 @@ pub(super) fn why(
     if status == Some(HealthStatus::Current) {
         return String::new();
     }
-    let wait = pass.session.cause_read.map(|read| read.wait);
-    let of_this_wait = wait == pass.session.unready_since;
-    let found = pass.session.delay_causes.get(identity).filter(|_| of_this_wait).cloned();
+    let wait = pass.state.cause_read.map(|read| read.wait);
+    let of_this_wait = wait == pass.state.unready_since;
+    let found = pass.state.delay_causes.get(identity).filter(|_| of_this_wait).cloned();
     let failed = seen.and_then(|seen| seen.health.as_ref());
     let failed = failed.filter(|_| status == Some(HealthStatus::Failed)).map(|health| health.message.clone());
     found.or(failed).unwrap_or_default()

@@ -15,7 +15,7 @@ pub(super) fn due(pass: &Pass<'_>, content: Content) -> HistoryDue {
     else {
         return HistoryDue::default();
     };
-    let recorded = &pass.session.recorded;
+    let recorded = &pass.state.recorded;
     let Some(digest) = release(pass, inputs, content) else { return HistoryDue::default() };
     let same = recorded.release_record.as_ref().filter(|record| record.digest == digest);
     let is_applied = recorded.digests.inputs.as_ref() == Some(&inputs.digest);
@@ -29,9 +29,9 @@ pub(super) fn due(pass: &Pass<'_>, content: Content) -> HistoryDue {
 /// Returns the digest of the release of this content.
 fn release(pass: &Pass<'_>, inputs: &Inputs, content: Content) -> Option<String> {
     match content {
-        Content::Loaded => pass.session.loaded.as_ref().map(|loaded| inputs.release_digest(&loaded.source)),
+        Content::Loaded => pass.state.loaded.as_ref().map(|loaded| inputs.release_digest(&loaded.source)),
         Content::Recorded => {
-            pass.session.recorded.digests.source.as_ref().map(|source| inputs.release_digest(source))
+            pass.state.recorded.digests.source.as_ref().map(|source| inputs.release_digest(source))
         }
         Content::Stale => None,
     }

@@ -15,12 +15,12 @@ pub(super) fn due(pass: &Pass<'_>, content: Content) -> HooksDue {
     if pass.context.resource.spec.hooks == HookPolicy::Skip {
         return HooksDue { test, ..HooksDue::default() };
     }
-    let loaded = pass.session.loaded.as_ref().filter(|_| content == Content::Loaded);
+    let loaded = pass.state.loaded.as_ref().filter(|_| content == Content::Loaded);
     let released = loaded.and_then(|loaded| released(pass, loaded)).filter(|due| !due.hooks.is_empty());
     HooksDue {
         before: released.and_then(hooks::before),
         release: released.is_some(),
-        after: hooks::after(pass.session.recorded.hooks.as_ref()),
+        after: hooks::after(pass.state.recorded.hooks.as_ref()),
         stop_reason: pass.done.hooks.clone(),
         crds_applied: pass.done.crds_applied,
         test,
@@ -32,7 +32,7 @@ pub(super) fn due(pass: &Pass<'_>, content: Content) -> HooksDue {
 pub(crate) fn test_request<'a>(pass: &'a Pass<'_>) -> Option<&'a str> {
     let annotations = pass.context.resource.metadata.annotations.as_ref();
     let request = annotations.and_then(|all| all.get(annotations::TEST_REQUESTED_AT)).map(String::as_str);
-    let handled = pass.session.recorded.tested.as_deref();
+    let handled = pass.state.recorded.tested.as_deref();
     request.filter(|request| !request.is_empty() && handled != Some(*request))
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn content_of_tests(source: &str, values: &str, request: &str) -> Str
 
 /// Reports whether the last tests ran for the installed release.
 pub(crate) fn tests_are_of_this(pass: &Pass<'_>) -> bool {
-    let recorded = &pass.session.recorded;
+    let recorded = &pass.state.recorded;
     let Digests { source, values, .. } = &recorded.digests;
     let (Some(source), Some(values), Some(request)) = (source, values, &recorded.tested) else {
         return false;
@@ -59,7 +59,7 @@ fn is_test_due(pass: &Pass<'_>) -> bool {
 /// Returns the hooks of loaded content if it is another release than the installed one, or a rollback target. A
 /// correction of drift is no release, and neither is a change of the target's kinds alone.
 pub(crate) fn released<'a>(pass: &'a Pass<'_>, loaded: &'a LoadedContent) -> Option<Due<'a>> {
-    let recorded = &pass.session.recorded;
+    let recorded = &pass.state.recorded;
     let change = match recorded.digests.source {
         _ if rollback::active_target(pass).is_some() => Change::Rollback,
         Some(_) => Change::Upgrade,

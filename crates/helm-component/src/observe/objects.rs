@@ -24,7 +24,7 @@ pub(super) struct ObservedTarget<'a> {
 /// Returns the desired objects; for recorded content, those of the inventory.
 pub(super) fn objects(pass: &Pass<'_>, look: &ObservedTarget<'_>, content: Content) -> Vec<ObjectState> {
     let ObservedTarget { snapshot, watched, set_back } = *look;
-    let recorded = &pass.session.recorded;
+    let recorded = &pass.state.recorded;
     let now = jiff::Timestamp::now().as_second();
     let spec = &pass.context.resource.spec;
     let context = HealthContext::of(pass);
@@ -50,7 +50,7 @@ pub(super) fn objects(pass: &Pass<'_>, look: &ObservedTarget<'_>, content: Conte
             health_is_old: snapshot.unreported.contains(&identity),
             counts: counts(spec, &identity, version),
             flapping: pass
-                .session
+                .state
                 .flaps
                 .get(&identity)
                 .is_some_and(|flaps| flaps.fighting(now, pass.shared.flap_limit)),
@@ -59,7 +59,7 @@ pub(super) fn objects(pass: &Pass<'_>, look: &ObservedTarget<'_>, content: Conte
             identity,
         }
     };
-    if let (Some(loaded), Content::Loaded) = (&pass.session.loaded, content) {
+    if let (Some(loaded), Content::Loaded) = (&pass.state.loaded, content) {
         let changed = !recorded.is(loaded) || set_back;
         let objects = loaded.prepared.objects.iter();
         return objects

@@ -9,7 +9,7 @@ use crate::rollback::{self, is_enabled};
 
 /// Returns the rollback target, while the spec still has the release that failed.
 pub(crate) fn active_target<'a>(pass: &'a Pass<'_>) -> Option<&'a RollbackTarget> {
-    let failed = pass.session.recorded.failed_revision.as_ref().filter(|failed| !failed.retrying)?;
+    let failed = pass.state.recorded.failed_revision.as_ref().filter(|failed| !failed.retrying)?;
     let inputs = pass.inputs.as_ref().ok()?;
     let holds = is_enabled(&pass.context.resource.spec) && failed.inputs_digest == inputs.digest;
     target(pass).filter(|_| holds)
@@ -32,7 +32,7 @@ pub(super) fn state(pass: &Pass<'_>, content: Content) -> RollbackState {
     if pass.operation == Operation::Remove {
         return RollbackState::None;
     }
-    let recorded = &pass.session.recorded;
+    let recorded = &pass.state.recorded;
     if active_target(pass).is_some() {
         let failed = recorded.failed_revision.as_ref();
         let is_due =
@@ -40,7 +40,7 @@ pub(super) fn state(pass: &Pass<'_>, content: Content) -> RollbackState {
         let again = (is_due || pass.context.is_requested()) && !pass.retried;
         return if again { RollbackState::RetryDue } else { RollbackState::Active };
     }
-    let loaded = pass.session.loaded.as_ref();
+    let loaded = pass.state.loaded.as_ref();
     let current = match content {
         Content::Loaded => loaded.map(|loaded| (&*loaded.source, &*loaded.values)),
         Content::Recorded => recorded.digests.source.as_deref().zip(recorded.digests.values.as_deref()),
@@ -62,7 +62,7 @@ pub(super) fn rollback_target_due(pass: &Pass<'_>) -> bool {
     {
         return false;
     }
-    let recorded = &pass.session.recorded;
+    let recorded = &pass.state.recorded;
     match &recorded.rollback_target {
         target if is_enabled(&pass.context.resource.spec) => {
             // Objects that were taken over unchanged differ from the render.
@@ -81,7 +81,7 @@ fn is_of(target: &RollbackTarget, digests: &Digests) -> bool {
 
 /// Returns the rollback target, if its objects are stored.
 fn target<'a>(pass: &'a Pass<'_>) -> Option<&'a RollbackTarget> {
-    pass.session
+    pass.state
         .recorded
         .rollback_target
         .as_ref()

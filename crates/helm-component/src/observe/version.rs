@@ -40,11 +40,11 @@ pub(super) fn is_judged(pass: &Pass<'_>) -> bool {
 pub(super) fn is_set_back(pass: &Pass<'_>, snapshot: &Snapshot) -> bool {
     let Ok(inputs) = &pass.inputs else { return false };
     let corrects = super::drift_mode(pass) == DriftMode::Correct;
-    let is_applied = corrects && pass.session.recorded.digests.inputs.as_ref() == Some(&inputs.digest);
+    let is_applied = corrects && pass.state.recorded.digests.inputs.as_ref() == Some(&inputs.digest);
     let Some(desired) = inputs.marks.version.as_deref().filter(|_| is_applied) else { return false };
     let older = versions(pass, snapshot).filter(|(_, found)| is_older(found, desired));
     let older: BTreeSet<&Identity> = older.map(|(identity, _)| identity).collect();
-    let loaded = pass.session.loaded.as_ref().filter(|loaded| loaded.inputs == inputs.digest);
+    let loaded = pass.state.loaded.as_ref().filter(|loaded| loaded.inputs == inputs.digest);
     concerns(&older, loaded.map(|loaded| &*loaded.prepared.objects))
 }
 

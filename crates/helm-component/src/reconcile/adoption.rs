@@ -34,7 +34,7 @@ impl Pass<'_> {
     async fn adopt_helm_release(&mut self) -> Result<(), Failure> {
         let release = self.inputs.as_ref().map_err(Clone::clone)?.release.clone();
         let Some(existing) = self.read_helm_release(&release).await? else { return Ok(()) };
-        let (Some(loaded), Ok(inputs)) = (self.session.loaded.clone(), &self.inputs) else { return Ok(()) };
+        let (Some(loaded), Ok(inputs)) = (self.state.loaded.clone(), &self.inputs) else { return Ok(()) };
         let is_same = inputs.is_of(&existing.chart, &existing.values, &loaded);
         let adopted = Adoption {
             from: vec![System::Helm.to_string()],
@@ -45,13 +45,13 @@ impl Pass<'_> {
         let found = self.installed_by(&existing, &release).await?;
         let hooks = if is_same { ran(&loaded) } else { None };
         self.store_removal_hooks(&loaded, hooks.as_ref()).await?;
-        let before = self.session.recorded.clone();
+        let before = self.state.recorded.clone();
         for (identity, entry) in found {
-            self.session.recorded.inventory.insert(identity, entry);
+            self.state.recorded.inventory.insert(identity, entry);
         }
         if is_same {
-            self.session.recorded.hooks = hooks;
-            self.session.recorded.release_record = Some(ReleaseRecord {
+            self.state.recorded.hooks = hooks;
+            self.state.recorded.release_record = Some(ReleaseRecord {
                 digest: loaded.release.clone(),
                 revision: Some(existing.revision),
                 status: Some(ReleaseStatus::Deployed.as_str().to_owned()),
@@ -63,7 +63,7 @@ impl Pass<'_> {
         let kept = self.keep_adoption(adopted).await;
         if kept.is_err() {
             // Otherwise the next pass would continue with state that no other process could know.
-            self.session.recorded = before;
+            self.state.recorded = before;
         }
         kept
     }
@@ -73,10 +73,10 @@ impl Pass<'_> {
         let mut fields = FreeForm::new();
         fields.insert("adopted".to_owned(), json!(adopted));
         self.pack_record().await;
-        fields.extend(self.session.recorded.report(self.context.resource.status.as_ref()));
-        fields.insert("hooks".to_owned(), json!(self.session.recorded.hooks));
+        fields.extend(self.state.recorded.report(self.context.resource.status.as_ref()));
+        fields.insert("hooks".to_owned(), json!(self.state.recorded.hooks));
         self.context.checkpoint(fields).await?;
-        self.session.recorded.adopted = Some(adopted);
+        self.state.recorded.adopted = Some(adopted);
         self.remember();
         Ok(())
     }
@@ -193,9 +193,9 @@ impl Pass<'_> {
     /// that stay are left alone.
     pub(super) async fn claim_left(&mut self, seen: &Observed) -> Result<(), Failure> {
         let release = self.inputs.as_ref().map_err(Clone::clone)?.release.clone();
-        let wanted = self.session.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
+        let wanted = self.state.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
         let wanted: Vec<Identity> = wanted.map(Object::identity).collect();
-        let inventory = self.session.recorded.inventory.clone();
+        let inventory = self.state.recorded.inventory.clone();
         let left = inventory.iter().filter(|(identity, entry)| {
             !entry.was_sent() && !wanted.contains(identity) && !seen.stays(identity)
         });
@@ -203,7 +203,7 @@ impl Pass<'_> {
             let is_releases = |metadata: &ObjectMeta| is_of(metadata, &release);
             let claimed = claim(&self.cluster, identity, entry, &self.ownership, &is_releases).boxed().await;
             if let Some(entry) = claimed.map_err(|error| failure(&error))? {
-                self.session.recorded.inventory.insert(identity.clone(), entry);
+                self.state.recorded.inventory.insert(identity.clone(), entry);
             }
         }
         Ok(())

@@ -38,7 +38,7 @@ impl Pass<'_> {
             return Ok(applied);
         }
         // The inventory must name the applied objects even if the deletion fails.
-        self.session.recorded.inventory = applied.inventory.clone();
+        self.state.recorded.inventory = applied.inventory.clone();
         let plan = PrunePlan { delete: holders, ..PrunePlan::default() };
         let inventory = applied.inventory.clone();
         let pruned =
@@ -54,7 +54,7 @@ impl Pass<'_> {
             gone.join(", ")
         );
         self.context.events.normal(&*self.context.resource, Reason::Progressing, "Apply", &note);
-        let inventory = self.session.recorded.inventory.clone();
+        let inventory = self.state.recorded.inventory.clone();
         self.send(set, &inventory, &self.observed(seen), &|_| true).await
     }
 
@@ -65,7 +65,7 @@ impl Pass<'_> {
         seen: &Observed,
         applied: &ApplyReport,
     ) -> Result<Vec<Identity>, Failure> {
-        let Some(loaded) = &self.session.loaded else { return Ok(vec![]) };
+        let Some(loaded) = &self.state.loaded else { return Ok(vec![]) };
         let wanted: BTreeSet<Identity> = loaded.prepared.objects.iter().map(Object::identity).collect();
         let new_owners = self.new_owners();
         let is_dropped = |identity: &Identity| {

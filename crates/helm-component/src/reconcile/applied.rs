@@ -26,7 +26,7 @@ impl Pass<'_> {
     pub(super) fn count_repairs(&mut self, repaired: &BTreeSet<Identity>, applied: &ApplyReport) {
         let now = jiff::Timestamp::now().as_second();
         let limit = self.shared.flap_limit;
-        let flaps = &mut self.session.flaps;
+        let flaps = &mut self.state.flaps;
         for identity in applied.changed().filter(|identity| repaired.contains(*identity)) {
             flaps.entry(identity.clone()).or_default().corrected(now, limit);
         }
@@ -100,23 +100,23 @@ impl Pass<'_> {
 
     /// Replaces the inventory, which covers all applied objects from here on.
     fn take_inventory(&mut self, inventory: Inventory, missing: &[Identity], kinds: Option<&Kinds>) {
-        self.session.is_cut_off = false;
-        self.session.recorded.inventory = inventory;
+        self.state.is_cut_off = false;
+        self.state.recorded.inventory = inventory;
         if let Some(kinds) = kinds {
-            note_missing(&mut self.session.recorded.inventory, missing, kinds);
+            note_missing(&mut self.state.recorded.inventory, missing, kinds);
         }
     }
 
     /// Packs the record on another thread, where the next report would have to do it.
     pub(super) async fn pack_record(&mut self) {
-        let recorded = &self.session.recorded;
+        let recorded = &self.state.recorded;
         let status = self.context.resource.status.as_ref();
         let Some(groups) = recorded.encoding.to_pack(&recorded.inventory, status) else { return };
         let packed = run_blocking(move || InventoryGroup::pack(&groups)).await;
         // If this fails, the report uses the record as it is.
         if let Ok(Ok(text)) = packed {
-            let inventory = self.session.recorded.inventory.clone();
-            self.session.recorded.encoding = InventoryEncoding::packed(inventory, text);
+            let inventory = self.state.recorded.inventory.clone();
+            self.state.recorded.encoding = InventoryEncoding::packed(inventory, text);
         }
     }
 
@@ -138,7 +138,7 @@ impl Pass<'_> {
         loaded: &LoadedContent,
         of_release: bool,
     ) -> Result<(), Failure> {
-        let recorded = &self.session.recorded;
+        let recorded = &self.state.recorded;
         if recorded.digests.inputs.as_ref() == Some(&loaded.inputs) {
             return Ok(());
         }
@@ -163,39 +163,39 @@ impl Pass<'_> {
             fields.insert("valuesFrom".to_owned(), json!(optional));
             fields.extend(release_name.map(|name| ("releaseName".to_owned(), json!(name))));
             self.context.checkpoint(fields).await?;
-            self.session.recorded.digests = left;
-            self.session.recorded.revision = revision;
+            self.state.recorded.digests = left;
+            self.state.recorded.revision = revision;
         }
-        self.session.recorded.values_from = values_from;
-        self.session.is_cut_off = true;
+        self.state.recorded.values_from = values_from;
+        self.state.is_cut_off = true;
         self.remember();
         Ok(())
     }
 
     /// Returns the inventory as far as it proves the state of the target.
     pub(super) fn proven(&self, set_back: bool) -> Inventory {
-        let held = &self.session.recorded.inventory;
+        let held = &self.state.recorded.inventory;
         // Objects that were taken over unchanged are marked by the lack of a proof.
-        let is_cut_off = self.session.is_cut_off && !adoption::is_as_found(self);
+        let is_cut_off = self.state.is_cut_off && !adoption::is_as_found(self);
         if set_back || is_cut_off { held.unproven() } else { held.clone() }
     }
 
     /// Records this content as the one that the inventory represents.
     fn note_content(&mut self, loaded: &LoadedContent) {
-        if self.session.recorded.digests.inputs.as_ref() != Some(&loaded.inputs) {
-            self.session.unready_since = Some(jiff::Timestamp::now().as_second());
+        if self.state.recorded.digests.inputs.as_ref() != Some(&loaded.inputs) {
+            self.state.unready_since = Some(jiff::Timestamp::now().as_second());
         }
-        if self.session.recorded.digests.source.as_ref() != Some(&loaded.source) {
-            self.session.recorded.left.clear();
+        if self.state.recorded.digests.source.as_ref() != Some(&loaded.source) {
+            self.state.recorded.left.clear();
         }
-        let as_found = |inputs: &Inputs| self.session.recorded.is_as_adopted(&inputs.requested_digest);
+        let as_found = |inputs: &Inputs| self.state.recorded.is_as_adopted(&inputs.requested_digest);
         let is_as_found = self.inputs.as_ref().is_ok_and(as_found);
         if !is_as_found || adoption::foreign(self) == ForeignObjectPolicy::Apply {
-            self.session.recorded.adopted = None;
+            self.state.recorded.adopted = None;
         }
-        self.session.keep_kinds(loaded.kinds.as_deref(), &self.kinds);
-        self.session.recorded.values_from.clone_from(&loaded.values_from);
-        self.session.recorded.digests = Digests {
+        self.state.keep_kinds(loaded.kinds.as_deref(), &self.kinds);
+        self.state.recorded.values_from.clone_from(&loaded.values_from);
+        self.state.recorded.digests = Digests {
             inputs: Some(loaded.inputs.clone()),
             api_versions: loaded.kinds.clone(),
             source: Some(loaded.source.clone()),
@@ -239,7 +239,7 @@ impl Pass<'_> {
     /// Watches missing namespaces that objects need: their creation requeues the component.
     fn await_namespaces(&mut self, absent: &BTreeSet<String>) {
         if self.inputs.as_ref().is_ok_and(|inputs| absent.contains(&inputs.release.namespace)) {
-            self.session.namespace_ready = false;
+            self.state.namespace_ready = false;
         }
         for name in absent {
             self.shared.namespaces.forget_read(&self.context.target, name);
@@ -301,7 +301,7 @@ impl Pass<'_> {
         if self.received.is_empty() || seen.content == Content::Stale {
             return;
         }
-        let inventory = &self.session.recorded.inventory;
+        let inventory = &self.state.recorded.inventory;
         let is_own = |identity: &Identity| {
             inventory.get(identity).is_some_and(|entry| self.received.get(identity) != Some(entry))
         };

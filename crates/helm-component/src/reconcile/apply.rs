@@ -27,7 +27,7 @@ impl Pass<'_> {
     /// Creates the release's namespace if it is missing. It belongs to the user from then on.
     pub(super) async fn namespace(&mut self) {
         match self.ensure_namespace().await {
-            Ok(()) => self.session.namespace_ready = true,
+            Ok(()) => self.state.namespace_ready = true,
             Err(failure) => self.done.load = Some(failure),
         }
     }
@@ -79,7 +79,7 @@ impl Pass<'_> {
     /// Applies CRDs alone, since hooks may need their kinds. A refused CRD stops the hooks; all other results are
     /// processed by the complete apply.
     pub(super) async fn apply_crds(&mut self, seen: &plan::Observed) {
-        let Some(loaded) = self.session.loaded.clone() else { return };
+        let Some(loaded) = self.state.loaded.clone() else { return };
         self.done.crds_applied = true;
         self.note_before(&loaded);
         let due: BTreeSet<&Identity> = seen
@@ -99,8 +99,8 @@ impl Pass<'_> {
         match self.send(&set, &held, &self.observed(seen), &|_| true).await {
             Ok(applied) => {
                 self.take_refused_crds(&applied);
-                self.session.recorded.inventory = applied.inventory;
-                self.session.is_cut_off = false;
+                self.state.recorded.inventory = applied.inventory;
+                self.state.is_cut_off = false;
                 if let Ok(kinds) = self.cluster.discovery.kinds(&self.cluster.client).await {
                     self.kinds = kinds;
                     self.rescope();
@@ -127,7 +127,7 @@ impl Pass<'_> {
 
     /// Applies pending objects, stage by stage.
     pub(super) async fn apply(&mut self, seen: &plan::Observed) {
-        let Some(loaded) = self.session.loaded.clone() else { return };
+        let Some(loaded) = self.state.loaded.clone() else { return };
         self.done.applied = true;
         if let Err(failure) = self.record_hooks().await {
             self.done.load = Some(failure);
@@ -162,7 +162,7 @@ impl Pass<'_> {
             return;
         }
         let result = self.send(&set, &held, &observed, &|_| true).await;
-        self.session.has_sent = true;
+        self.state.has_sent = true;
         let result = match result {
             Ok(applied) => self.send_over_the_foreign(&set, &observed, applied).await,
             failed => failed,
@@ -194,13 +194,13 @@ impl Pass<'_> {
         let namespace =
             self.inputs.as_ref().map(|inputs| inputs.release.namespace.clone()).unwrap_or_default();
         let ignored_fields = self.ignored_fields();
-        let made_once = self.session.loaded.as_ref().map(|loaded| loaded.made_once.clone());
+        let made_once = self.state.loaded.as_ref().map(|loaded| loaded.made_once.clone());
         let options = ApplyOptions {
             ownership: &self.ownership,
             adopt: adopt(self.context.resource.spec.adopt),
             owner_is_live,
             strict: false,
-            repair: self.session.loaded.as_ref().is_some_and(|loaded| self.session.recorded.is(loaded)),
+            repair: self.state.loaded.as_ref().is_some_and(|loaded| self.state.recorded.is(loaded)),
             namespace: &namespace,
             parallel: PARALLEL,
             protection: &self.shared.protection,
@@ -223,7 +223,7 @@ impl Pass<'_> {
         let conditions =
             self.context.resource.status.as_ref().and_then(|status| status.conditions.as_deref());
         let was_told = condition::get(conditions.unwrap_or_default(), types::APPLIED).is_some();
-        !was_told && !self.session.has_sent && self.session.recorded.inventory.is_empty()
+        !was_told && !self.state.has_sent && self.state.recorded.inventory.is_empty()
     }
 
     /// Takes over objects that another system applied, once the record names them.
@@ -234,7 +234,7 @@ impl Pass<'_> {
         applied: ApplyReport,
     ) -> Result<ApplyReport, Failure> {
         // The record includes the sent objects.
-        self.session.recorded.inventory = applied.inventory.clone();
+        self.state.recorded.inventory = applied.inventory.clone();
         if !self.note_foreign(&applied).await? {
             return Ok(applied);
         }
@@ -245,10 +245,10 @@ impl Pass<'_> {
     /// autoscalers scale. An autoscaler that leaves the content returns them.
     fn ignored_fields(&self) -> IgnoredFields {
         let rules = self.inputs.as_ref().map(|inputs| inputs.ignored_fields.clone()).unwrap_or_default();
-        let Some(loaded) = &self.session.loaded else { return rules };
+        let Some(loaded) = &self.state.loaded else { return rules };
         let objects = &loaded.prepared.objects;
         let wanted: BTreeSet<Identity> = objects.iter().map(Object::identity).collect();
-        let recorded = self.session.recorded.inventory.iter().map(|(identity, _)| identity);
+        let recorded = self.state.recorded.inventory.iter().map(|(identity, _)| identity);
         let leaving = recorded.filter(|identity| is_autoscaler(identity) && !wanted.contains(identity));
         let namespaces = leaving.filter_map(|identity| identity.namespace.clone()).collect();
         rules.with_autoscalers(objects).with_overwritten_scale(namespaces)
@@ -308,7 +308,7 @@ impl Pass<'_> {
         let snapshot = self.shared.target_cache.snapshot(
             &self.context.target,
             &self.key,
-            &self.session.recorded.inventory,
+            &self.state.recorded.inventory,
         );
         if !seen.watched {
             return BTreeMap::new();

@@ -14,9 +14,9 @@ impl Pass<'_> {
 
     async fn tests(&mut self) -> Result<Option<String>, Failure> {
         let Some(request) = observe::hooks::test_request(self).map(str::to_owned) else { return Ok(None) };
-        if self.session.loaded.as_ref().is_some_and(|loaded| loaded.tests_vary) {
+        if self.state.loaded.as_ref().is_some_and(|loaded| loaded.tests_vary) {
             // Otherwise a new process would render other tests than these.
-            self.session.loaded = None;
+            self.state.loaded = None;
         }
         let loaded = self.at_hand().await?;
         let content = observe::hooks::content_of_tests(&loaded.source, &loaded.values, &request);
@@ -27,7 +27,7 @@ impl Pass<'_> {
         };
         if self.is_over(&content) {
             // Reported together with the result; until then, a new process continues the same request.
-            self.session.recorded.tested = Some(request);
+            self.state.recorded.tested = Some(request);
             return Ok(None);
         }
         ended
@@ -35,7 +35,7 @@ impl Pass<'_> {
 
     /// Reports whether the tests of this release and request have ended.
     fn is_over(&self, content: &str) -> bool {
-        let record = self.session.recorded.tests.as_ref().filter(|record| record.digest == content);
+        let record = self.state.recorded.tests.as_ref().filter(|record| record.digest == content);
         record.is_some() && !hooks::is_under_way(record)
     }
 }

@@ -18,7 +18,7 @@ impl Pass<'_> {
     pub(super) async fn default_resource(&mut self) {
         match self.make_default_resource().await {
             Ok(made) => {
-                self.session.recorded.resource = Some(made);
+                self.state.recorded.resource = Some(made);
                 self.done.watching = false;
             }
             Err(failure) => self.done.default_resource = Some(failure),
@@ -68,11 +68,11 @@ impl Pass<'_> {
     /// The record stays unchanged if the read fails.
     pub(super) async fn confirm_default_resource(&mut self) {
         self.done.default_confirmed = true;
-        let Some(made) = self.session.recorded.resource.clone() else { return };
+        let Some(made) = self.state.recorded.resource.clone() else { return };
         let Some(exists) = self.default_exists(&made).await else { return };
         // Until its kind is watched, a deletion would go unnoticed.
-        self.session.default_confirmed = exists && self.kinds.any(&gvk_of(&made)).is_some();
-        if let Some(recorded) = &mut self.session.recorded.resource {
+        self.state.default_confirmed = exists && self.kinds.any(&gvk_of(&made)).is_some();
+        if let Some(recorded) = &mut self.state.recorded.resource {
             recorded.absent = (!exists).then_some(true);
         }
     }
@@ -95,7 +95,7 @@ impl Pass<'_> {
 
     /// Reports whether the removal leaves a default custom resource to the user that exists, as far as is known.
     pub(super) async fn leaves_existing_default(&self) -> bool {
-        let Some(made) = &self.session.recorded.resource else { return false };
+        let Some(made) = &self.state.recorded.resource else { return false };
         self.leaves_default_resource() && self.default_exists(made).await != Some(false)
     }
 
@@ -179,7 +179,7 @@ impl Pass<'_> {
         if self.leaves_default_resource() {
             return Ok(None);
         }
-        let Some(made) = self.session.recorded.resource.clone() else { return Ok(None) };
+        let Some(made) = self.state.recorded.resource.clone() else { return Ok(None) };
         let Some(uid) = made.uid.clone() else { return Ok(None) };
         let kind = gvk_of(&made);
         let kinds = Arc::clone(&self.kinds);

@@ -85,7 +85,7 @@ impl Pass<'_> {
 
     /// Returns the release's namespace, if it would be created.
     async fn missing_namespace(&mut self, dry_run: &DryRun) -> Result<Option<String>, Failure> {
-        self.session.namespace_ready = true;
+        self.state.namespace_ready = true;
         let release = self.inputs.as_ref().map_err(Clone::clone)?.release.clone();
         if !release.create_namespace {
             return Ok(None);
@@ -101,18 +101,18 @@ impl Pass<'_> {
     /// Counts Helm's record of the release as written, since it is no object of the chart.
     fn count_as_recorded(&mut self) {
         self.done.history_tried = true;
-        let digest = self.session.loaded.as_ref().map(|loaded| loaded.release.clone()).unwrap_or_default();
-        self.session.recorded.release_record = Some(ReleaseRecord { digest, ..ReleaseRecord::default() });
+        let digest = self.state.loaded.as_ref().map(|loaded| loaded.release.clone()).unwrap_or_default();
+        self.state.recorded.release_record = Some(ReleaseRecord { digest, ..ReleaseRecord::default() });
     }
 
     /// Returns the hooks of an event, which count as passed from now on.
     fn hooks_passed(&mut self, event: Event) -> Option<EventHooks> {
-        let loaded = self.session.loaded.as_ref()?;
+        let loaded = self.state.loaded.as_ref()?;
         let own = hooks::of_event(&loaded.prepared.hooks, event);
         let names = own.iter().map(|hook| hook.name()).collect();
         let now = jiff::Timestamp::now();
-        let run = hooks::begin(self.session.recorded.hooks.as_ref(), event, &loaded.release, now);
-        self.session.recorded.hooks = Some(Hooks { phase: HookPhase::Succeeded, ..run });
+        let run = hooks::begin(self.state.recorded.hooks.as_ref(), event, &loaded.release, now);
+        self.state.recorded.hooks = Some(Hooks { phase: HookPhase::Succeeded, ..run });
         Some(EventHooks { event: event.as_str().to_owned(), hooks: names })
     }
 
@@ -122,7 +122,7 @@ impl Pass<'_> {
             self.done.pruned = Some(Err(failure));
             return;
         }
-        let inventory = self.session.recorded.inventory.clone();
+        let inventory = self.state.recorded.inventory.clone();
         let plan = match self.prune_plan(&inventory, &self.new_owners(), seen) {
             Ok(plan) => plan,
             Err(blocked) => {
@@ -136,7 +136,7 @@ impl Pass<'_> {
                 .await;
         self.done.pruned = Some(match pruned {
             Ok(removal) => {
-                self.session.recorded.inventory = removal.remaining(&inventory);
+                self.state.recorded.inventory = removal.remaining(&inventory);
                 let failed = removal.failed.first().map(failure);
                 result.deleted = removal.waiting;
                 self.done.kept.extend(removal.kept.keys().chain(&result.deleted).cloned());
@@ -150,7 +150,7 @@ impl Pass<'_> {
     async fn dry_run_default_resource(&mut self, result: &mut DryRunResult) {
         match self.default_resource_due().await {
             Ok((made, object)) => {
-                self.session.recorded.resource = Some(made);
+                self.state.recorded.resource = Some(made);
                 result.default_resource = object;
             }
             Err(failure) => self.done.default_resource = Some(failure),

@@ -35,7 +35,7 @@ const POD_TEMPLATE_HASH_LABEL: &str = "pod-template-hash";
 impl Pass<'_> {
     /// Notes Jobs of the inventory that have finished and that Kubernetes deletes by itself.
     pub(super) fn note_finished(&mut self) {
-        let inventory = &mut self.session.recorded.inventory;
+        let inventory = &mut self.state.recorded.inventory;
         for identity in self.shared.target_cache.finished(&self.context.target, inventory) {
             let entry = inventory.get(&identity).filter(|entry| !entry.finished).cloned();
             if let Some(entry) = entry {
@@ -48,7 +48,7 @@ impl Pass<'_> {
     pub(super) async fn judge_health(&mut self, seen: &plan::Observed) {
         self.done.judged = true;
         let snapshot = self.snapshot();
-        self.session.classes = self.waiting_classes(classes(&snapshot, &seen.objects)).await;
+        self.state.classes = self.waiting_classes(classes(&snapshot, &seen.objects)).await;
         if snapshot.unjudged.is_empty() {
             return;
         }
@@ -84,7 +84,7 @@ impl Pass<'_> {
         let api: Api<StorageClass> = Api::all(self.cluster.client.clone());
         let mut known = BTreeMap::new();
         for class in wanted {
-            let waits = match self.session.classes.get(&class) {
+            let waits = match self.state.classes.get(&class) {
                 Some(waits) => *waits,
                 None if kyma_sdk::is_object_name(&class) => match api.get_opt(&class).await {
                     Ok(found) => found.is_some_and(|one| {
@@ -126,9 +126,9 @@ impl Pass<'_> {
             });
             causes.insert(identity.clone(), found.unwrap_or(own));
         }
-        self.session.delay_causes = causes;
+        self.state.delay_causes = causes;
         let at = jiff::Timestamp::now().as_second();
-        self.session.cause_read = self.session.unready_since.map(|wait| CauseReadTime { wait, at });
+        self.state.cause_read = self.state.unready_since.map(|wait| CauseReadTime { wait, at });
     }
 
     /// Returns the cause that a workload or its newest Pods show; `None` if they show none.
@@ -181,7 +181,7 @@ impl Pass<'_> {
     }
 
     pub(super) fn snapshot(&self) -> crate::target_cache::Snapshot {
-        let inventory = &self.session.recorded.inventory;
+        let inventory = &self.state.recorded.inventory;
         self.shared.target_cache.snapshot(&self.context.target, &self.key, inventory)
     }
 }

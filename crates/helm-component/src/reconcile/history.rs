@@ -63,14 +63,14 @@ impl Pass<'_> {
     pub(super) async fn record_release(&mut self, status: ReleaseStatus) {
         self.done.history_tried = true;
         match self.write_release(status).await {
-            Ok(Some(record)) => self.session.recorded.release_record = Some(record),
+            Ok(Some(record)) => self.state.recorded.release_record = Some(record),
             Ok(None) => {}
             Err(failure) => self.done.history = Some(failure),
         }
     }
 
     async fn write_release(&self, status: ReleaseStatus) -> Result<Option<ReleaseRecord>, Failure> {
-        let Some(loaded) = self.session.loaded.clone() else { return Ok(None) };
+        let Some(loaded) = self.state.loaded.clone() else { return Ok(None) };
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         // Not the digest of a retry, which is the same release.
         let content = inputs.release_digest(&loaded.source);
@@ -184,7 +184,7 @@ impl Pass<'_> {
     pub(super) async fn forget_release(&mut self) -> Result<(), Failure> {
         let release = self.context.resource.spec.release.as_ref();
         let is_kept = release.is_some_and(|release| release.history.is_some());
-        if self.session.recorded.release_record.is_none() || !is_kept {
+        if self.state.recorded.release_record.is_none() || !is_kept {
             return Ok(());
         }
         // Its values may no longer be readable.
@@ -193,7 +193,7 @@ impl Pass<'_> {
         for record in records(&secrets, &release.name).await?.iter().filter(|record| record.is_ours()) {
             self.delete_record(record).await?;
         }
-        self.session.recorded.release_record = None;
+        self.state.recorded.release_record = None;
         Ok(())
     }
 }

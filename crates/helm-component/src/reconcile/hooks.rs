@@ -29,7 +29,7 @@ const MAX_HOOK_READS: usize = 4;
 impl Pass<'_> {
     /// Runs the hooks of an event. Their wait or failure ends the pass.
     pub(super) async fn run_hooks(&mut self, event: Event) {
-        let Some(loaded) = self.session.loaded.clone() else { return };
+        let Some(loaded) = self.state.loaded.clone() else { return };
         self.done.hooks = match self.hooks(event, &loaded.prepared, &loaded.release).await {
             Ok(None) => None,
             Ok(Some(waiting)) => Some(StopReason::Hook(waiting)),
@@ -39,7 +39,7 @@ impl Pass<'_> {
 
     /// Records the hooks after the apply before the content is applied.
     pub(super) async fn record_hooks(&mut self) -> Result<(), Failure> {
-        let Some(loaded) = self.session.loaded.clone() else { return Ok(()) };
+        let Some(loaded) = self.state.loaded.clone() else { return Ok(()) };
         let Some(due) = observe::hooks::released(self, &loaded) else { return Ok(()) };
         let event = due.change.after();
         let record = match self.context.resource.spec.hooks {
@@ -122,7 +122,7 @@ impl Pass<'_> {
                 }
                 Err(failure) => {
                     // The namespace may have been deleted since it was read; the next attempt creates it.
-                    self.session.namespace_ready = false;
+                    self.state.namespace_ready = false;
                     return Err(failure);
                 }
                 Ok(HookProgress::Unanswered { webhook, failure }) => {
@@ -235,13 +235,13 @@ impl Pass<'_> {
 
     /// Returns the record of an event's hooks. Tests have a record of their own, since they belong to no release.
     fn record_of(&self, event: Event) -> Option<&Hooks> {
-        let recorded = &self.session.recorded;
+        let recorded = &self.state.recorded;
         let record = if event == Event::Test { &recorded.tests } else { &recorded.hooks };
         record.as_ref()
     }
 
     fn record_mut(&mut self, event: Event) -> &mut Option<Hooks> {
-        let recorded = &mut self.session.recorded;
+        let recorded = &mut self.state.recorded;
         if event == Event::Test { &mut recorded.tests } else { &mut recorded.hooks }
     }
 
@@ -290,7 +290,7 @@ impl Pass<'_> {
 
     /// Ends the subscriptions to hooks that are over.
     pub(super) fn leave_hooks(&self) {
-        let recorded = &self.session.recorded;
+        let recorded = &self.state.recorded;
         let records = recorded.hooks.iter().chain(&recorded.tests);
         let under_way = records.filter(|record| hooks::is_under_way(Some(*record)));
         let marks: Vec<String> = under_way.map(|record| self.mark(record)).collect();
@@ -328,7 +328,7 @@ impl Pass<'_> {
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let found = api.get_opt(&identity.name).await;
         let found = found.map_err(|error| failure(&CallError::new(Action::Get, Some(&identity), error)))?;
-        let entry = self.session.recorded.inventory.get(&identity);
+        let entry = self.state.recorded.inventory.get(&identity);
         Ok(found.map(|found| live(found, &self.key.owner, entry)))
     }
 }

@@ -15,7 +15,7 @@ use crate::blocking::run_blocking;
 use crate::content::{InstalledRelease, LoadFailure, LoadedContent};
 use crate::injection;
 use crate::inventory_status::{check_packed, large_record};
-use crate::memory::Session;
+use crate::memory::ComponentState;
 use crate::observe;
 use crate::observe::rollback::active_target;
 use crate::pass::Shared;
@@ -42,14 +42,14 @@ impl Pass<'_> {
         match loaded {
             Ok(loaded) => {
                 self.tell_warnings(&loaded);
-                self.session.loaded = Some(loaded);
+                self.state.loaded = Some(loaded);
                 // The content may bring kinds that are not watched yet.
                 self.done.watching = false;
                 self.rescope();
             }
             Err(failure) => {
                 self.done.load = Some(failure);
-                if self.session.render_awaits_kinds {
+                if self.state.render_awaits_kinds {
                     self.watch_arrivals();
                 }
             }
@@ -65,7 +65,7 @@ impl Pass<'_> {
 
     /// Returns the content, unless the status could not hold the record of its objects.
     async fn recordable(&self, loaded: LoadedContent) -> Result<LoadedContent, Failure> {
-        if let Some(groups) = large_record(&self.session.recorded.inventory, &loaded.prepared.objects) {
+        if let Some(groups) = large_record(&self.state.recorded.inventory, &loaded.prepared.objects) {
             run_blocking(move || check_packed(&groups)).await??;
         }
         Ok(loaded)
@@ -74,7 +74,7 @@ impl Pass<'_> {
     /// Reports warnings about new content, once.
     fn tell_warnings(&mut self, loaded: &LoadedContent) {
         let warnings = &loaded.prepared.warnings;
-        let Session { recorded, warned, .. } = &mut self.session;
+        let ComponentState { recorded, warned, .. } = &mut self.state;
         let is_told = recorded.is(loaded) || warned.as_ref() == Some(&loaded.rendered);
         if warnings.is_empty() || is_told || self.context.is_dry_run() {
             return;
@@ -87,29 +87,29 @@ impl Pass<'_> {
     pub(super) async fn loaded(&mut self) -> Result<LoadedContent, Failure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         let injects = inputs.additions.injectable.is_some();
-        self.session.render_awaits_kinds = false;
+        self.state.render_awaits_kinds = false;
         let mut loaded = match active_target(self).cloned() {
             Some(target) => self.load_rollback_target(&target).await?,
             None => match self.load_desired().await {
                 Ok(loaded) => loaded,
                 Err(LoadFailure { failure, awaits_kinds }) => {
-                    self.session.render_awaits_kinds = awaits_kinds;
+                    self.state.render_awaits_kinds = awaits_kinds;
                     return Err(failure);
                 }
             },
         };
-        self.session.injected.clear();
+        self.state.injected.clear();
         if injects && loaded.raw {
             self.inject(&mut loaded).await?;
         }
-        self.session.has_stored_render |= loaded.render.is_some();
+        self.state.has_stored_render |= loaded.render.is_some();
         // At most two are needed: the installed content and its successor.
         if let Some(render) = &loaded.render
-            && !self.session.renders_made.contains(render)
+            && !self.state.renders_made.contains(render)
         {
-            let recorded = self.session.recorded.digests.stored_render.clone();
-            self.session.renders_made.retain(|held| Some(held) == recorded.as_ref());
-            self.session.renders_made.insert(render.clone());
+            let recorded = self.state.recorded.digests.stored_render.clone();
+            self.state.renders_made.retain(|held| Some(held) == recorded.as_ref());
+            self.state.renders_made.insert(render.clone());
         }
         Ok(loaded)
     }
@@ -117,28 +117,27 @@ impl Pass<'_> {
     /// Loads the content that the spec requests from its source.
     async fn load_desired(&self) -> Result<LoadedContent, LoadFailure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
-        let Digests { source, values, .. } = self.session.recorded.digests.clone();
-        let revision = self.session.recorded.revision.clone();
+        let Digests { source, values, .. } = self.state.recorded.digests.clone();
+        let revision = self.state.recorded.revision.clone();
         let inputs = &inputs.after(InstalledRelease { revision, source, values });
         let access = (&credentials(self.shared, self.context).await?, self.trust().await?);
-        let recorded = &self.session.recorded.digests;
+        let recorded = &self.state.recorded.digests;
         let unchanged = recorded.inputs.as_ref() == Some(&inputs.digest);
         let installed = recorded.source.as_deref().filter(|_| unchanged).and_then(|text| text.parse().ok());
         let sources = &self.shared.sources;
         let component = &self.context.resource;
         // The watch may lag behind this process's writes, and a dry run has no watch.
-        let asks = self.session.has_stored_render || self.context.is_dry_run();
+        let asks = self.state.has_stored_render || self.context.is_dry_run();
         let may_be = |name: &str| asks || self.shared.hub_secrets.revision(name).is_some();
-        let mut criteria = RenderCriteria::of(recorded, self.session.recorded.rollback_target.as_ref());
+        let mut criteria = RenderCriteria::of(recorded, self.state.recorded.rollback_target.as_ref());
         if component.spec.source.verify.is_some() {
-            criteria = criteria.with_signatures(&self.session.renders_made);
+            criteria = criteria.with_signatures(&self.state.renders_made);
         }
         let render_store = RenderStore::of(self.context, &self.key.owner, criteria, may_be)
             .with_tests(observe::hooks::test_request(self).is_some());
         let mut loaded =
             sources.load(component, inputs, &self.kinds, installed, access, &render_store).await?;
-        if let Some(failed) = self.session.recorded.failed_revision.as_ref().filter(|failed| failed.retrying)
-        {
+        if let Some(failed) = self.state.recorded.failed_revision.as_ref().filter(|failed| failed.retrying) {
             loaded.release = rollback::attempt_digest(&loaded.release, failed);
         }
         Ok(loaded)
@@ -147,10 +146,10 @@ impl Pass<'_> {
     /// Copies content of the hub's Secrets into objects that request it.
     async fn inject(&mut self, loaded: &mut LoadedContent) -> Result<(), Failure> {
         let objects = &mut Arc::make_mut(&mut loaded.prepared).objects;
-        self.session.injected = injection::requested_secrets(objects);
+        self.state.injected = injection::requested_secrets(objects);
         // Registered before the read, so that a change during the read requeues the component.
         self.await_hub_objects();
-        for name in &self.session.injected {
+        for name in &self.state.injected {
             let found = self.hub_secret(name).await?;
             injection::inject(objects, name, found.as_ref())?;
         }
@@ -165,7 +164,7 @@ impl Pass<'_> {
     fn await_hub_objects(&self) {
         let spec = &self.context.resource.spec;
         let additions = self.inputs.as_ref().ok().map(|inputs| &inputs.additions);
-        values::subscribe(self.shared, &self.key, spec, additions, &self.session.injected);
+        values::subscribe(self.shared, &self.key, spec, additions, &self.state.injected);
     }
 
     /// Signers that the content requires.
@@ -205,8 +204,8 @@ impl Pass<'_> {
         match self.rediscover_kinds().await {
             Ok(()) => {
                 let now = Instant::now();
-                let watch_wait = self.session.watch_wait.unwrap_or_else(|| WatchWait::begin(now));
-                self.session.watch_wait = Some(watch_wait.after_discovery(now));
+                let watch_wait = self.state.watch_wait.unwrap_or_else(|| WatchWait::begin(now));
+                self.state.watch_wait = Some(watch_wait.after_discovery(now));
                 self.done.watching = false;
             }
             Err(failure) => self.done.load = Some(failure),
@@ -214,9 +213,9 @@ impl Pass<'_> {
     }
 
     fn kinds_concerned(&self) -> BTreeSet<GroupKind> {
-        let recorded = self.session.recorded.inventory.iter().map(|(identity, _)| identity.group_kind());
-        let desired = self.session.loaded.iter().flat_map(|loaded| loaded.prepared.objects.iter());
-        let made = self.session.recorded.resource.iter().map(|made| observe::gvk_of(made).group_kind());
+        let recorded = self.state.recorded.inventory.iter().map(|(identity, _)| identity.group_kind());
+        let desired = self.state.loaded.iter().flat_map(|loaded| loaded.prepared.objects.iter());
+        let made = self.state.recorded.resource.iter().map(|made| observe::gvk_of(made).group_kind());
         // A stream must show the end of objects that others transferred.
         let received = self.received.keys().map(Identity::group_kind);
         recorded.chain(desired.map(|object| object.gvk().group_kind())).chain(made).chain(received).collect()

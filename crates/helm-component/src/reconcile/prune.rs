@@ -32,7 +32,7 @@ impl Pass<'_> {
             self.done.pruned = Some(Err(failure));
             return;
         }
-        let inventory = self.session.recorded.inventory.clone();
+        let inventory = self.state.recorded.inventory.clone();
         let new_owners = self.new_owners();
         self.done.pruned = Some(match self.prune_plan(&inventory, &new_owners, seen) {
             Ok(plan) => {
@@ -54,7 +54,7 @@ impl Pass<'_> {
 
     /// Returns the hook objects of the current content.
     fn hook_identities(&self) -> BTreeSet<Identity> {
-        let loaded = self.session.loaded.as_ref();
+        let loaded = self.state.loaded.as_ref();
         loaded.into_iter().flat_map(|loaded| &loaded.prepared.hooks).map(Hook::identity).collect()
     }
 
@@ -88,9 +88,9 @@ impl Pass<'_> {
     /// Counts the objects before content is applied, which may take several passes, for example while a kind is
     /// missing.
     pub(super) fn note_before(&mut self, loaded: &LoadedContent) {
-        let objects = self.own(&self.session.recorded.inventory).count();
+        let objects = self.own(&self.state.recorded.inventory).count();
         let api_version_gone = self.lost_api_version(loaded);
-        let recorded = &mut self.session.recorded;
+        let recorded = &mut self.state.recorded;
         let is_same_input = recorded.digests.inputs.as_ref() == Some(&loaded.inputs);
         let baseline =
             prune_baseline(recorded.prune_baseline.take(), &loaded.rendered, objects, is_same_input);
@@ -103,12 +103,12 @@ impl Pass<'_> {
     /// Returns whether content differs from the applied content only because the target no longer serves an API
     /// version. A process that does not know the earlier API versions assumes so: a kept object can be deleted later.
     fn lost_api_version(&self, loaded: &LoadedContent) -> bool {
-        let digests = &self.session.recorded.digests;
+        let digests = &self.state.recorded.digests;
         let is_same = digests.inputs.as_ref() == Some(&loaded.inputs) && digests.api_versions.is_some();
         if !is_same || digests.api_versions == loaded.kinds {
             return false;
         }
-        let Some(before) = &self.session.rendered_with else { return true };
+        let Some(before) = &self.state.rendered_with else { return true };
         let now: BTreeSet<String> = self.kinds.api_versions().into_iter().collect();
         before.api_versions().iter().any(|version| !now.contains(version))
     }
@@ -127,7 +127,7 @@ impl Pass<'_> {
             Content::Stale => false,
         };
         if is_over {
-            self.session.recorded.prune_baseline = None;
+            self.state.recorded.prune_baseline = None;
         }
     }
 
@@ -135,24 +135,24 @@ impl Pass<'_> {
     async fn take_pruned(&mut self, removal: &Removal, seen: &Observed) -> Result<(), Failure> {
         self.done.pruning = !removal.is_done();
         if removal.is_done() {
-            self.session.recorded.prune_baseline = None;
+            self.state.recorded.prune_baseline = None;
         }
         self.watch_namespaces(&removal.waiting);
         let places: BTreeSet<&str> = left_by_autoscalers(&removal.gone);
         if !places.is_empty() {
             self.retake_replicas(&places, seen).await?;
         }
-        let inventory = self.session.recorded.inventory.clone();
+        let inventory = self.state.recorded.inventory.clone();
         self.take_removal(&inventory, removal)
     }
 
     /// Applies replicas again: an autoscaler scales until it is deleted, so it may have overwritten what the apply
     /// set.
     async fn retake_replicas(&mut self, places: &BTreeSet<&str>, seen: &Observed) -> Result<(), Failure> {
-        let Some(loaded) = self.session.loaded.clone() else { return Ok(()) };
+        let Some(loaded) = self.state.loaded.clone() else { return Ok(()) };
         let objects = loaded.prepared.objects.iter().filter(|object| is_scalable_in(object, places));
         let set = ObjectSet::new(objects.cloned().collect());
-        let held = self.session.recorded.inventory.clone();
+        let held = self.state.recorded.inventory.clone();
         // The watch may not have reported the scaling yet, so the objects are applied whatever it reports.
         let applied = self.send(&set, &held.unproven(), &self.observed(seen), &|_| true).await?;
         let mut inventory = held;
@@ -172,12 +172,12 @@ impl Pass<'_> {
         new_owners: &BTreeMap<Identity, ComponentKey>,
         seen: &Observed,
     ) -> Result<PrunePlan, PruneBlocked> {
-        let loaded = self.session.loaded.as_ref();
+        let loaded = self.state.loaded.as_ref();
         let wanted = loaded.into_iter().flat_map(|loaded| &loaded.prepared.objects).map(Object::identity);
         let staying = inventory.iter().map(|(identity, _)| identity).filter(|identity| seen.stays(identity));
         let desired: BTreeSet<Identity> = wanted.chain(staying.cloned()).collect();
         let hooks = self.hook_identities();
-        let baseline = self.session.recorded.prune_baseline.as_ref();
+        let baseline = self.state.recorded.prune_baseline.as_ref();
         let baseline =
             baseline.filter(|held| loaded.is_some_and(|loaded| loaded.rendered == held.objects_digest));
         let own: Inventory =
@@ -206,14 +206,14 @@ impl Pass<'_> {
         let snapshot = self.shared.target_cache.snapshot(
             &self.context.target,
             &self.key,
-            &self.session.recorded.inventory,
+            &self.state.recorded.inventory,
         );
         for identity in surplus {
-            if self.session.recorded.inventory.contains(identity) {
+            if self.state.recorded.inventory.contains(identity) {
                 continue;
             }
             if let Some(entry) = self.received.get(identity) {
-                self.session.recorded.inventory.insert(identity.clone(), entry.clone());
+                self.state.recorded.inventory.insert(identity.clone(), entry.clone());
                 continue;
             }
             let Some(watched) = snapshot.objects.get(identity) else { continue };
@@ -224,20 +224,20 @@ impl Pass<'_> {
                 fingerprint: watched.observed.fingerprint.clone(),
                 ..Entry::default()
             };
-            self.session.recorded.inventory.insert(identity.clone(), entry);
+            self.state.recorded.inventory.insert(identity.clone(), entry);
         }
     }
 
     /// Takes over the result of a prune or removal. Released objects leave the inventory, so they are reported here.
     pub(super) fn take_removal(&mut self, before: &Inventory, removal: &Removal) -> Result<(), Failure> {
-        self.session.recorded.inventory = removal.remaining(before);
+        self.state.recorded.inventory = removal.remaining(before);
         self.settle(removal.gone.iter().chain(removal.kept.keys()));
         self.done.kept.extend(removal.kept.keys().cloned());
         self.tell_of("no longer served, forgotten: ", &named(&removal.unserved));
         let left = left(removal, &self.hook_identities());
         self.tell_of(LEFT_OBJECTS_PREFIX, &left);
-        self.session.recorded.left.retain(|said| !left.contains(said));
-        self.session.recorded.left.extend(left);
+        self.state.recorded.left.retain(|said| !left.contains(said));
+        self.state.recorded.left.extend(left);
         removal.failed.first().map_or(Ok(()), |error| Err(failure(error)))
     }
 

@@ -24,32 +24,32 @@ impl Pass<'_> {
         match swept {
             Ok((found, resource)) => {
                 for (identity, entry) in &found {
-                    if !self.session.recorded.inventory.contains(identity) {
-                        self.session.recorded.inventory.insert(identity.clone(), entry.clone());
+                    if !self.state.recorded.inventory.contains(identity) {
+                        self.state.recorded.inventory.insert(identity.clone(), entry.clone());
                     }
                 }
-                if self.session.recorded.resource.is_none() {
-                    self.session.recorded.resource = resource;
+                if self.state.recorded.resource.is_none() {
+                    self.state.recorded.resource = resource;
                 }
-                let encoding = std::mem::take(&mut self.session.recorded.encoding);
+                let encoding = std::mem::take(&mut self.state.recorded.encoding);
                 if let InventoryEncoding::Unread(error) = &encoding {
                     tracing::warn!(component = %self.key.name, %error, objects = found.len(),
                         "what is the component's was found by its marks");
                 }
-                self.session.swept |= self.operation == Operation::Remove;
+                self.state.swept |= self.operation == Operation::Remove;
                 if !self.has_nothing() {
                     // The result of an earlier removal step in this pass does not cover the objects that were found.
                     self.done.removal = None;
                 }
                 self.done.watching = false;
             }
-            Err(failure) => self.done.load = Some(self.session.recorded.encoding.explain(failure)),
+            Err(failure) => self.done.load = Some(self.state.recorded.encoding.explain(failure)),
         }
     }
 
     async fn find_ours(&mut self) -> Result<(Inventory, Option<CreatedResource>), Failure> {
         // An unreadable record may name objects of any kind; an empty one names none.
-        let unlistable = match (self.session.removed, self.session.recorded.encoding.is_unread()) {
+        let unlistable = match (self.state.removed, self.state.recorded.encoding.is_unread()) {
             (true, _) => UnlistablePolicy::LeaveOut,
             (false, true) => UnlistablePolicy::Fail,
             (false, false) => UnlistablePolicy::LeaveOutBroken,
@@ -80,7 +80,7 @@ impl Pass<'_> {
     /// Reports whether a CRD of the component defines a kind that discovery lacks, so that its objects would be left
     /// out.
     fn misses_a_kind(&self) -> bool {
-        let crds = self.session.recorded.inventory.iter().filter(|(identity, _)| identity.is_crd());
+        let crds = self.state.recorded.inventory.iter().filter(|(identity, _)| identity.is_crd());
         let mut unknown = crds.filter(|(crd, _)| {
             !self.kinds.all().any(|mapping| {
                 crd.name.split_once('.') == Some((&mapping.resource.plural, &mapping.resource.group))
@@ -109,7 +109,7 @@ impl Pass<'_> {
     /// Deletes the component's own configurations of a webhook that does not answer, since hooks and the default custom
     /// resource precede their step. Returns whether any is gone.
     async fn remove_dead_webhook(&mut self, webhook: &str) -> Result<bool, Failure> {
-        let inventory = self.session.recorded.inventory.clone();
+        let inventory = self.state.recorded.inventory.clone();
         let (cluster, ownership) = (&self.cluster, &self.ownership);
         let removed =
             remove::remove_webhook(cluster, &inventory, ownership, &self.shared.protection, webhook);
@@ -141,9 +141,9 @@ impl Pass<'_> {
         // Otherwise its kind would be watched, which disappears with its CRD. The record of one that stays shows that
         // it is no object of the content.
         if !self.leaves_existing_default().await {
-            self.session.recorded.resource = None;
+            self.state.recorded.resource = None;
         }
-        let inventory = self.session.recorded.inventory.clone();
+        let inventory = self.state.recorded.inventory.clone();
         if let Some(left) = objects_left_while_workloads_terminate(&inventory, &self.snapshot()) {
             return Ok(left.iter().map(ToString::to_string).collect());
         }
@@ -151,7 +151,7 @@ impl Pass<'_> {
             .boxed()
             .await
             .map_err(|error| failure(&error))?;
-        self.session.removed |= !inventory.is_empty();
+        self.state.removed |= !inventory.is_empty();
         self.take_removal(&inventory, &removal)?;
         self.watch_namespaces(&removal.waiting);
         let left: Vec<String> =
@@ -165,7 +165,7 @@ impl Pass<'_> {
     /// Reports whether nothing on the target belongs to the component, for example since another system installed the
     /// module: then no objects are lost.
     fn has_nothing(&self) -> bool {
-        let recorded = &self.session.recorded;
+        let recorded = &self.state.recorded;
         recorded.inventory.is_empty() && recorded.resource.is_none()
     }
 
@@ -181,7 +181,7 @@ impl Pass<'_> {
     /// Fails while users' objects exist of kinds that the module's CRDs define or that the spec names. Kinds that
     /// cannot be listed count as used.
     async fn refuse_while_blocked(&self) -> Result<(), Failure> {
-        let recorded = &self.session.recorded;
+        let recorded = &self.state.recorded;
         let crds = self.crds_that_go().await?;
         let defined = self.kinds.all().filter(|mapping| {
             crds.contains(&format!("{}.{}", mapping.resource.plural, mapping.resource.group))
@@ -209,7 +209,7 @@ impl Pass<'_> {
     async fn crds_that_go(&self) -> Result<BTreeSet<String>, Failure> {
         let mut going = BTreeSet::new();
         let mut shared = Vec::new();
-        for (crd, _) in self.session.recorded.inventory.iter().filter(|(identity, _)| identity.is_crd()) {
+        for (crd, _) in self.state.recorded.inventory.iter().filter(|(identity, _)| identity.is_crd()) {
             let others = remove::other_owners(&self.cluster, crd, &self.ownership).await;
             let others = others.map_err(|error| failure(&error))?;
             if others.is_empty() {

@@ -24,17 +24,17 @@ impl Pass<'_> {
     /// Runs the hooks of a removal event, as of the installed release; returns what it waits for.
     pub(super) async fn hooks_of_removal(&mut self, event: Event) -> Result<Option<String>, Failure> {
         let skips = self.context.resource.spec.hooks == HookPolicy::Skip;
-        if skips || hooks::is_over(self.session.recorded.hooks.as_ref(), event) {
+        if skips || hooks::is_over(self.state.recorded.hooks.as_ref(), event) {
             return Ok(None);
         }
         // Equal in every process, whatever is rendered again.
-        let content = self.session.recorded.hooks.as_ref().map(|record| record.digest.clone());
+        let content = self.state.recorded.hooks.as_ref().map(|record| record.digest.clone());
         let content = content.unwrap_or_default();
-        let prepared = match &self.session.removal_hooks {
+        let prepared = match &self.state.removal_hooks {
             Some(removal_hooks) => Arc::clone(removal_hooks),
             None => self.load_removal_hooks(&content).await?,
         };
-        self.session.removal_hooks = Some(Arc::clone(&prepared));
+        self.state.removal_hooks = Some(Arc::clone(&prepared));
         self.hooks(event, &prepared, &content).await
     }
 
@@ -42,7 +42,7 @@ impl Pass<'_> {
     /// those of the desired release, if either is the same release. Releases that were installed by versions without
     /// this store have no stored hooks.
     async fn load_removal_hooks(&mut self, content: &str) -> Result<Arc<Prepared>, Failure> {
-        let digests = self.session.recorded.digests.clone();
+        let digests = self.state.recorded.digests.clone();
         let data = self.removal_hooks_secret().read().await?.unwrap_or_default();
         let bytes = |key: &str| data.get(key).map(|value| value.0.clone()).unwrap_or_default();
         let (packed, sha256) = (bytes(removal_hooks::HOOKS), bytes(removal_hooks::SHA256));
@@ -51,7 +51,7 @@ impl Pass<'_> {
         // If signatures are required, a user with write access to Secrets must not inject hooks: hooks that this
         // process did not store itself come from verified content.
         let must_be_own = self.context.resource.spec.source.verify.is_some();
-        let is_own = self.session.removal_hooks_digest.as_ref().is_some_and(|own| own.as_bytes() == sha256);
+        let is_own = self.state.removal_hooks_digest.as_ref().is_some_and(|own| own.as_bytes() == sha256);
         let unpack = move || {
             if must_be_own && !is_own {
                 None
@@ -62,7 +62,7 @@ impl Pass<'_> {
         if let Some(hooks) = run_blocking_if_large(size, unpack).await? {
             return Ok(Arc::new(Prepared { objects: vec![], hooks, warnings: vec![] }));
         }
-        let target = self.session.recorded.rollback_target.clone();
+        let target = self.state.recorded.rollback_target.clone();
         let is_of = |source: &str, values: &str| removal_hooks::is_of(&digests, source, values);
         let is_installed = |target: &RollbackTarget| {
             let (source, values) = (target.digests.source.as_deref(), target.digests.values.as_deref());
@@ -73,7 +73,7 @@ impl Pass<'_> {
         {
             return Ok(loaded.prepared);
         }
-        let desired = match self.session.loaded.clone() {
+        let desired = match self.state.loaded.clone() {
             Some(loaded) => loaded,
             None => self.loaded().await.map_err(|failure| Failure {
                 message: format!("{}; the hooks of the removal come from it, and {REMEDY}", failure.message),
@@ -97,23 +97,23 @@ impl Pass<'_> {
         loaded: &LoadedContent,
         record: Option<&Hooks>,
     ) -> Result<(), Failure> {
-        let had = self.session.recorded.hooks.as_ref().is_some_and(|record| record.has_delete_hooks);
+        let had = self.state.recorded.hooks.as_ref().is_some_and(|record| record.has_delete_hooks);
         let has = record.is_some_and(|record| record.has_delete_hooks);
         // A repeated apply finds them stored.
-        let is_stored = has && self.session.removal_hooks_release.as_ref() == Some(&loaded.release);
+        let is_stored = has && self.state.removal_hooks_release.as_ref() == Some(&loaded.release);
         if (!had && !has) || is_stored || self.cluster.dry_run.is_some() {
             return Ok(());
         }
-        self.session.removal_hooks = None;
+        self.state.removal_hooks = None;
         let packed = if has { self.pack_removal_hooks(loaded).await } else { None };
         let data = packed.map(|packed| {
             let sha256 = packed::digest(&packed).into_bytes();
-            self.session.removal_hooks_digest = String::from_utf8(sha256.clone()).ok();
+            self.state.removal_hooks_digest = String::from_utf8(sha256.clone()).ok();
             [(removal_hooks::HOOKS, ByteString(packed)), (removal_hooks::SHA256, ByteString(sha256))]
         });
         let data: BTreeMap<&str, ByteString> = data.into_iter().flatten().collect();
         self.removal_hooks_secret().write(data).await?;
-        self.session.removal_hooks_release = has.then(|| loaded.release.clone());
+        self.state.removal_hooks_release = has.then(|| loaded.release.clone());
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use kyma_api::{HelmComponent, ResolvedVersion};
 use kyma_sdk::{Context, Failure, jitter, shorten_randomly};
 
 use super::load;
-use crate::memory::Session;
+use crate::memory::ComponentState;
 use crate::pass::Shared;
 use crate::plan::Operation;
 use crate::ranges::{self, VersionQuery};
@@ -23,32 +23,32 @@ pub(super) async fn read(
     shared: &Shared,
     context: &Context<HelmComponent>,
     operation: Operation,
-    session: &mut Session,
+    state: &mut ComponentState,
 ) -> Result<Option<ResolvedVersion>, Failure> {
     let source = &context.resource.spec.source;
     let Some(query) = ranges::version_query(source)? else {
-        session.recorded.resolved = None;
-        session.next_check = None;
+        state.recorded.resolved = None;
+        state.next_check = None;
         return Ok(None);
     };
     let every = source.chart.as_ref().and_then(|chart| chart.check_every_seconds);
     let every = every.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
-    let held = session.recorded.resolved.clone().filter(|held| held.request_digest == query.request_digest);
-    let is_due = is_due(session, every) || context.is_requested();
+    let held = state.recorded.resolved.clone().filter(|held| held.request_digest == query.request_digest);
+    let is_due = is_due(state, every) || context.is_requested();
     if let Some(held) = held.as_ref().filter(|_| !is_due || operation == Operation::Remove) {
         return Ok(Some(held.clone()));
     }
-    if operation == Operation::Remove && session.recorded.inventory.is_empty() {
+    if operation == Operation::Remove && state.recorded.inventory.is_empty() {
         return Ok(None);
     }
     let found = look(shared, context, &query).await;
-    session.next_check = every.map(|every| Instant::now() + shorten_randomly(every, MAX_INTERVAL_REDUCTION));
+    state.next_check = every.map(|every| Instant::now() + shorten_randomly(every, MAX_INTERVAL_REDUCTION));
     let resolved = match (held, found) {
         (held, Ok(found)) => ranges::settled(held, &found, &query.request_digest),
         (Some(held), Err(failure)) => ranges::kept(held, &failure),
         (None, Err(failure)) => return Err(failure),
     };
-    session.recorded.resolved = Some(resolved.clone());
+    state.recorded.resolved = Some(resolved.clone());
     Ok(Some(resolved))
 }
 
@@ -64,10 +64,10 @@ async fn look(
 }
 
 /// Reports whether the next check is due.
-fn is_due(session: &mut Session, every: Option<Duration>) -> bool {
+fn is_due(state: &mut ComponentState, every: Option<Duration>) -> bool {
     let now = Instant::now();
-    session.next_check = every.map(|every| next_check(session.next_check, every, now, jitter()));
-    session.next_check.is_some_and(|next| next <= now)
+    state.next_check = every.map(|every| next_check(state.next_check, every, now, jitter()));
+    state.next_check.is_some_and(|next| next <= now)
 }
 
 /// Returns the time of the next check, from the previous one. After a restart it comes after a random share of the
@@ -86,11 +86,11 @@ mod tests {
         assert_eq!(next_check(Some(now + minute), hour, now, 0.5), now + minute);
         assert_eq!(next_check(None, hour, now, 0.5), now + hour / 2);
         assert_eq!(next_check(Some(now + hour), minute, now, 0.5), now + minute);
-        let mut session = Session { next_check: Some(now), ..Session::default() };
-        assert!(is_due(&mut session, Some(hour)));
-        session.next_check = Some(now + hour);
-        assert!(!is_due(&mut session, Some(hour)));
-        assert!(!is_due(&mut session, None));
-        assert_eq!(session.next_check, None);
+        let mut state = ComponentState { next_check: Some(now), ..ComponentState::default() };
+        assert!(is_due(&mut state, Some(hour)));
+        state.next_check = Some(now + hour);
+        assert!(!is_due(&mut state, Some(hour)));
+        assert!(!is_due(&mut state, None));
+        assert_eq!(state.next_check, None);
     }
 }

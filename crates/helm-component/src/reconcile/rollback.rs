@@ -23,7 +23,7 @@ impl Pass<'_> {
         if !rollback::is_enabled(&self.context.resource.spec) {
             // Emptied instead of deleted, so that no role needs the permission to delete Secrets of the hub.
             let emptied = self.write_stored_release(None).await;
-            self.done.rollback_target = Some(emptied.map(|()| self.session.recorded.rollback_target = None));
+            self.done.rollback_target = Some(emptied.map(|()| self.state.recorded.rollback_target = None));
             return;
         }
         let stored = self.store_release().await;
@@ -32,13 +32,13 @@ impl Pass<'_> {
             Err(failure) => Err(failure.clone()),
         });
         // The previously stored release is no longer a rollback target: its successor works.
-        self.session.recorded.rollback_target = stored.ok();
+        self.state.recorded.rollback_target = stored.ok();
     }
 
     async fn store_release(&mut self) -> Result<RollbackTarget, Failure> {
         let loaded = self.at_hand().await?;
         // A rollback target is applied as it was rendered, whatever API versions the cluster serves.
-        let digests = Digests { api_versions: None, ..self.session.recorded.digests.clone() };
+        let digests = Digests { api_versions: None, ..self.state.recorded.digests.clone() };
         let source = digests.source.clone().unwrap_or_default();
         let objects = digests.objects.clone().unwrap_or_default();
         let (secret_digest, message) =
@@ -63,14 +63,13 @@ impl Pass<'_> {
 
     /// Returns the desired content; loads it if necessary.
     pub(super) async fn at_hand(&mut self) -> Result<LoadedContent, Failure> {
-        let held =
-            self.session.loaded.as_ref().filter(|loaded| Some(&*loaded.inputs) == desired_inputs(self));
+        let held = self.state.loaded.as_ref().filter(|loaded| Some(&*loaded.inputs) == desired_inputs(self));
         if let Some(loaded) = held {
             return Ok(loaded.clone());
         }
-        self.session.loaded = Some(self.loaded().await?);
+        self.state.loaded = Some(self.loaded().await?);
         self.rescope();
-        self.session.loaded.clone().ok_or_else(|| Failure::new(Reason::Internal, "the content got lost"))
+        self.state.loaded.clone().ok_or_else(|| Failure::new(Reason::Internal, "the content got lost"))
     }
 
     /// Rolls back to the stored release, since the desired one failed. Written to the hub before any object is applied.
@@ -84,28 +83,28 @@ impl Pass<'_> {
     }
 
     async fn begin_rollback(&mut self, failure: &Failure) -> Result<(), Failure> {
-        let Some(target) = self.session.recorded.rollback_target.clone() else { return Ok(()) };
+        let Some(target) = self.state.recorded.rollback_target.clone() else { return Ok(()) };
         let mut loaded = match self.read_stored_release(&target).await? {
             Ok(loaded) => loaded,
             Err(gone) => {
                 // No rollback is possible; the failure of the desired release stays visible.
-                self.session.recorded.rollback_target =
+                self.state.recorded.rollback_target =
                     Some(RollbackTarget { message: Some(gone.to_string()), ..target });
                 return Ok(());
             }
         };
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?.digest.clone();
-        let source = self.session.loaded.as_ref().map(|loaded| loaded.source.clone());
-        let source = source.or_else(|| self.session.recorded.digests.source.clone()).unwrap_or_default();
+        let source = self.state.loaded.as_ref().map(|loaded| loaded.source.clone());
+        let source = source.or_else(|| self.state.recorded.digests.source.clone()).unwrap_or_default();
         let version = self.version_of(&source);
-        let before = self.session.recorded.failed_revision.as_ref();
+        let before = self.state.recorded.failed_revision.as_ref();
         let failed = rollback::failed(before, &inputs, version, failure, Timestamp::now());
         loaded.release = rollback::attempt_digest(&loaded.release, &failed);
         // The objects on the target belong to either release, so all are applied again.
-        let digests = Digests { inputs: None, ..self.session.recorded.digests.clone() };
+        let digests = Digests { inputs: None, ..self.state.recorded.digests.clone() };
         self.context.checkpoint(fields(json!({"failedRevision": failed, "digests": digests}))).await?;
-        self.session.recorded.failed_revision = Some(failed);
-        self.session.recorded.digests = digests;
+        self.state.recorded.failed_revision = Some(failed);
+        self.state.recorded.digests = digests;
         self.start_anew(Some(loaded));
         self.remember();
         Ok(())
@@ -113,11 +112,11 @@ impl Pass<'_> {
 
     /// Tries the failed release again.
     pub(super) async fn retry(&mut self) {
-        let Some(mut failed) = self.session.recorded.failed_revision.clone() else { return };
+        let Some(mut failed) = self.state.recorded.failed_revision.clone() else { return };
         failed.retrying = true;
         match self.context.checkpoint(fields(json!({"failedRevision": failed}))).await {
             Ok(()) => {
-                self.session.recorded.failed_revision = Some(failed);
+                self.state.recorded.failed_revision = Some(failed);
                 self.start_anew(None);
                 self.remember();
                 self.retried = true;
@@ -129,12 +128,12 @@ impl Pass<'_> {
     /// Ends a retry whose content cannot be loaded: the installed release stays until the next retry. Reports whether
     /// that was the case.
     pub(super) fn gives_up_retry(&mut self, failure: &Failure) -> bool {
-        let failed = self.session.recorded.failed_revision.clone().filter(|failed| failed.retrying);
+        let failed = self.state.recorded.failed_revision.clone().filter(|failed| failed.retrying);
         let Some(failed) = failed.filter(|_| !failure.is_about_hub()) else { return false };
         let version = failed.version.clone();
         let again =
             rollback::failed(Some(&failed), &failed.inputs_digest, version, failure, Timestamp::now());
-        self.session.recorded.failed_revision = Some(again);
+        self.state.recorded.failed_revision = Some(again);
         self.start_anew(None);
         true
     }
@@ -142,8 +141,8 @@ impl Pass<'_> {
     /// Resets the state of this pass, which is about the other release.
     fn start_anew(&mut self, loaded: Option<LoadedContent>) {
         self.done = Done::default();
-        self.session.loaded = loaded;
-        self.session.unready_since = None;
+        self.state.loaded = loaded;
+        self.state.unready_since = None;
         self.name_version();
         self.rescope();
     }
@@ -154,7 +153,7 @@ impl Pass<'_> {
         target: &RollbackTarget,
     ) -> Result<LoadedContent, Failure> {
         let mut loaded = self.read_stored_release(target).await?.map_err(|gone| self.lost(&gone))?;
-        if let Some(failed) = &self.session.recorded.failed_revision {
+        if let Some(failed) = &self.state.recorded.failed_revision {
             loaded.release = rollback::attempt_digest(&loaded.release, failed);
         }
         Ok(loaded)
@@ -163,7 +162,7 @@ impl Pass<'_> {
     /// Returns the failure for a rollback target that no longer exists. The failed release is retried at its time.
     fn lost(&self, gone: &StoredReleaseError) -> Failure {
         let failure = Failure::new(Reason::RollbackUnavailable, gone.to_string());
-        let failed = self.session.recorded.failed_revision.as_ref();
+        let failed = self.state.recorded.failed_revision.as_ref();
         let left = failed.and_then(|failed| rollback::time_until_retry(failed, Timestamp::now()));
         left.map_or(failure.clone(), |left| failure.retry_after(left))
     }
@@ -222,7 +221,7 @@ fn fields(value: Value) -> FreeForm {
 /// Reports whether the component no longer requests the release that failed.
 pub(super) fn is_obsolete(pass: &Pass<'_>) -> bool {
     let Ok(inputs) = &pass.inputs else { return false };
-    let recorded = &pass.session.recorded;
+    let recorded = &pass.state.recorded;
     let failed = recorded.failed_revision.as_ref();
     failed.is_some_and(|failed| {
         failed.inputs_digest != inputs.digest || (!failed.retrying && active_target(pass).is_none())

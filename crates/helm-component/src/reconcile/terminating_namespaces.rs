@@ -43,11 +43,11 @@ impl Pass<'_> {
     /// Forgets namespaces that are no longer being deleted, at the beginning of a pass.
     pub(super) fn forget_deleted_namespaces(&mut self) {
         if self.context.is_requested() {
-            self.session.terminating_namespaces.clear();
+            self.state.terminating_namespaces.clear();
         }
         let is_finished = |name: &&String| self.termination_state(name) == Some(TerminationState::Finished);
         let finished: Vec<String> =
-            self.session.terminating_namespaces.keys().filter(is_finished).cloned().collect();
+            self.state.terminating_namespaces.keys().filter(is_finished).cloned().collect();
         for name in finished {
             self.forget_terminating(&name);
         }
@@ -87,7 +87,7 @@ impl Pass<'_> {
         self.done.read_namespaces.insert(name.to_owned());
         if terminating {
             self.shared.namespaces.forget_read(&self.context.target, name);
-            self.session.terminating_namespaces.insert(name.to_owned(), Instant::now());
+            self.state.terminating_namespaces.insert(name.to_owned(), Instant::now());
         } else {
             self.forget_terminating(name);
         }
@@ -125,21 +125,21 @@ impl Pass<'_> {
 
     /// Requeues the component when a namespace that it waits for is gone.
     pub(super) fn watch_terminating_namespaces(&self) {
-        let names = self.session.terminating_namespaces.keys().cloned().collect();
+        let names = self.state.terminating_namespaces.keys().cloned().collect();
         self.shared.namespaces.subscribe(&self.context.target, &self.key, names);
     }
 
     fn termination_state(&self, name: &str) -> Option<TerminationState> {
-        let reported = self.session.terminating_namespaces.get(name)?;
+        let reported = self.state.terminating_namespaces.get(name)?;
         Some(termination_state(self.shared.namespaces.phase(&self.context.target, name), reported.elapsed()))
     }
 
     fn forget_terminating(&mut self, name: &str) {
-        let was_ending = self.session.terminating_namespaces.remove(name).is_some();
+        let was_ending = self.state.terminating_namespaces.remove(name).is_some();
         let is_own = self.inputs.as_ref().is_ok_and(|inputs| inputs.release.namespace == name);
         if was_ending && is_own {
             // The namespace may have to be created again.
-            self.session.namespace_ready = false;
+            self.state.namespace_ready = false;
         }
     }
 }

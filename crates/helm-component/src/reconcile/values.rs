@@ -8,7 +8,7 @@ use kyma_sdk::{Context, Failure};
 
 use crate::component_key::ComponentKey;
 use crate::hub_secrets::Additions;
-use crate::memory::Session;
+use crate::memory::ComponentState;
 use crate::pass::Shared;
 use crate::referenced::Referenced;
 use crate::values::from::FromLayer;
@@ -22,13 +22,13 @@ pub(super) async fn read(
     context: &Context<HelmComponent>,
     component_key: &ComponentKey,
     additions: &Additions,
-    session: &mut Session,
+    state: &mut ComponentState,
 ) -> Result<Result<Arc<FromLayer>, Failure>, Failure> {
     let entries = context.resource.spec.values_from.as_deref().unwrap_or_default();
     // Registered before the read, so that a change during the read requeues the component.
-    subscribe(shared, component_key, &context.resource.spec, Some(additions), &session.injected);
+    subscribe(shared, component_key, &context.resource.spec, Some(additions), &state.injected);
     if entries.is_empty() {
-        session.referenced = None;
+        state.referenced = None;
         return Ok(Ok(Arc::default()));
     }
     let watched: Vec<_> = entries
@@ -38,13 +38,13 @@ pub(super) async fn read(
             ValuesFromKind::Secret => shared.hub_secrets.revision(&entry.name),
         })
         .collect();
-    let held = session.referenced.take().filter(|held| held.holds(entries, &watched));
+    let held = state.referenced.take().filter(|held| held.holds(entries, &watched));
     let referenced = match held {
         Some(held) => held,
         None => Referenced::read(&context.hub, &context.resource, entries).await?,
     };
-    let layer = referenced.layer(&session.recorded.values_from);
-    session.referenced = Some(referenced);
+    let layer = referenced.layer(&state.recorded.values_from);
+    state.referenced = Some(referenced);
     Ok(layer)
 }
 

@@ -39,7 +39,7 @@ pub(super) fn rendered(pass: &Pass<'_>, seen: &Observed, stop_reason: &StopReaso
     if let (Content::Stale, StopReason::Failed(failure)) = (seen.content, stop_reason) {
         return ReportedCondition::new(types::RENDERED, Status::False, failure.reason, &failure.message);
     }
-    let Some(loaded) = &pass.session.loaded else {
+    let Some(loaded) = &pass.state.loaded else {
         let said = pass.context.resource.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let mut said =
             said.filter(|condition| condition.type_ == types::RENDERED && condition.status == "True");

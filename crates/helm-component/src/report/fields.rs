@@ -30,12 +30,12 @@ pub(super) fn digests(recorded: &Digests, is_of_content: bool, seen: &Observed) 
 
 /// Returns all fields. `complete`: whether the desired version is the one on the target.
 pub(super) fn fields(pass: &mut Pass<'_>, seen: &Observed, complete: bool) -> FreeForm {
-    let record = pass.session.recorded.report(pass.context.resource.status.as_ref());
+    let record = pass.state.recorded.report(pass.context.resource.status.as_ref());
     let release_name = pass.recorded_release_name();
-    let recorded = &pass.session.recorded;
+    let recorded = &pass.state.recorded;
     let overridden = (!recorded.overridden.is_empty()).then_some(&recorded.overridden);
     let values_from = (!recorded.values_from.is_empty()).then_some(&recorded.values_from);
-    let is_of_content = pass.session.loaded.as_ref().is_some_and(|loaded| recorded.is(loaded));
+    let is_of_content = pass.state.loaded.as_ref().is_some_and(|loaded| recorded.is(loaded));
     let fields = json!({
         "digests": digests(&recorded.digests, is_of_content, seen),
         "resource": recorded.resource,

@@ -33,7 +33,7 @@ pub(super) struct RollbackReport {
 impl RollbackReport {
     pub(super) fn of(pass: &Pass<'_>, seen: &Observed) -> Option<Self> {
         let target = active_target(pass)?.clone();
-        let failed = pass.session.recorded.failed_revision.clone()?;
+        let failed = pass.state.recorded.failed_revision.clone()?;
         let is_rolled_back =
             reported(pass, types::READY).is_some_and(|ready| ready.reason == Reason::RolledBack.as_str());
         let was_reported = is_rolled_back && seen.content == Content::Recorded;
@@ -103,7 +103,7 @@ pub(super) fn rollback_available(pass: &Pass<'_>) -> Option<ReportedCondition> {
             &failure.message,
         ));
     }
-    let target = pass.session.recorded.rollback_target.as_ref()?;
+    let target = pass.state.recorded.rollback_target.as_ref()?;
     Some(match &target.message {
         Some(why) => ReportedCondition::new(
             types::ROLLBACK_AVAILABLE,
@@ -138,7 +138,7 @@ pub(super) fn test_success(pass: &Pass<'_>) -> Option<ReportedCondition> {
             }
         };
     }
-    let record = pass.session.recorded.tests.as_ref()?;
+    let record = pass.state.recorded.tests.as_ref()?;
     let succeeded = record.succeeded.clone().unwrap_or_default();
     if !tests_are_of_this(pass) {
         let message = "the tests that ran were of another release, or were not asked for to the end";
