@@ -10,7 +10,7 @@ use kyma_artifacts::{Artifacts, Credentials, LocalisedImages, RegistryBase, Trus
 use kyma_object_set::{Identity, Kinds, ObjectSet};
 use kyma_sdk::Failure;
 
-use crate::objects::{self, Prepared};
+use crate::objects::{self, PreparedObjects};
 use crate::render::{Chart, Nondeterminism, RenderError, RenderRequest, Renderer};
 use crate::render_store::{RenderLookup, RenderStore, StoredRender};
 use crate::source::{self, Content, OpenedCharts};
@@ -358,7 +358,7 @@ pub(crate) fn kinds_digest(kinds: &Kinds) -> String {
     digest(&[kinds.api_versions().join("\n").as_bytes()])
 }
 
-pub(crate) fn rendered_digest(prepared: &Prepared) -> String {
+pub(crate) fn rendered_digest(prepared: &PreparedObjects) -> String {
     let hashes: Vec<String> = prepared
         .objects
         .iter()

@@ -14,8 +14,8 @@ mod run;
 
 pub(crate) use action::{HookAction, HookState, LiveHook, end, end_by_events, next_action};
 pub(crate) use run::{
-    Change, Due, after, are_of_removal, before, before_apply, begin, fail, is_over, is_under_way, left_out,
-    mark, next_try, pause,
+    ReleaseChange, ReleaseHooks, after, are_of_removal, before, before_apply, begin, fail, is_over,
+    is_under_way, left_out, mark, next_try, pause,
 };
 
 /// Helm's annotation that makes an object a hook instead of a part of the release.

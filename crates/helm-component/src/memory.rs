@@ -17,8 +17,8 @@ use crate::component_key::ComponentKey;
 use crate::content::LoadedContent;
 use crate::expressions::Rules;
 use crate::inventory_status::{self, InventoryEncoding};
-use crate::objects::Prepared;
-use crate::referenced::Referenced;
+use crate::objects::PreparedObjects;
+use crate::referenced::ReferencedValues;
 use crate::watch_wait::WatchWait;
 
 /// Last reported status of a component: newer than the hub's watch right after a report.
@@ -93,7 +93,7 @@ pub(crate) struct ComponentState {
     /// Whether the deletion of all known objects on the target was requested.
     pub(crate) removed: bool,
     /// The hooks of the removal, once they were read.
-    pub(crate) removal_hooks: Option<Arc<Prepared>>,
+    pub(crate) removal_hooks: Option<Arc<PreparedObjects>>,
     /// The release whose hooks were stored last.
     pub(crate) removal_hooks_release: Option<String>,
     /// Digest of the hooks that this process stored.
@@ -107,7 +107,7 @@ pub(crate) struct ComponentState {
     /// Time of the next check for a newer version in the chart's range; `None` if it is only checked on request.
     pub(crate) next_check: Option<Instant>,
     /// Last read content of the objects in `valuesFrom`.
-    pub(crate) referenced: Option<Referenced>,
+    pub(crate) referenced: Option<ReferencedValues>,
     /// Whether the release's namespace was seen or created.
     pub namespace_ready: bool,
     /// Namespaces that are being deleted, with the time of the last answer of the target that said so.

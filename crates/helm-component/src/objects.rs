@@ -25,7 +25,7 @@ pub(crate) struct Marks {
 
 /// The objects of a component, and its hooks.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedObjects {
     /// The objects to apply.
     pub objects: Vec<Object>,
     /// Objects that run at an event of the release.
@@ -34,7 +34,7 @@ pub(crate) struct Prepared {
     pub warnings: Vec<String>,
 }
 
-impl Prepared {
+impl PreparedObjects {
     /// Returns the objects of hooks.
     pub(crate) fn hook_objects(&self) -> impl Iterator<Item = &Object> {
         self.hooks.iter().map(|hook| &hook.object)
@@ -50,7 +50,7 @@ pub(crate) fn prepare(
     namespace: &str,
     marks: &Marks,
     workloads: &Workloads,
-) -> Prepared {
+) -> PreparedObjects {
     let mut warnings: Vec<String> = set.warnings().iter().map(ToString::to_string).collect();
     warnings.extend(workloads.warnings());
     let is_hook = |object: &Object| is_chart && object.annotation(HOOK).is_some();
@@ -74,7 +74,7 @@ pub(crate) fn prepare(
     }
     // Objects that differ only in whether they name their namespace are the same object.
     let objects = ObjectSet::new(objects).into_objects();
-    Prepared { objects, hooks, warnings }
+    PreparedObjects { objects, hooks, warnings }
 }
 
 /// Reads hooks. Hooks with unknown events are skipped with a warning; Helm skips them too.
@@ -118,7 +118,7 @@ mod tests {
         Marks { owner: "abc".to_owned(), kyma: kyma.map(str::to_owned), version: Some("1.2.3".to_owned()) }
     }
 
-    fn prepared(text: &str, marks: &Marks) -> Prepared {
+    fn prepared(text: &str, marks: &Marks) -> PreparedObjects {
         let set = ObjectSet::parse(text, &kyma_object_set::Limits::default()).unwrap();
         prepare(set, true, &Kinds::default(), "here", marks, &Workloads::default())
     }

@@ -81,7 +81,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) state: ComponentState,
     /// Objects that other components transferred to this one and that it has not processed.
     pub(crate) received: BTreeMap<Identity, Entry>,
-    pub(crate) done: Done,
+    pub(crate) done: CompletedSteps,
     /// Time of its beginning.
     pub(crate) begun: Instant,
     /// Whether the failed release is tried again in this pass.
@@ -114,7 +114,7 @@ impl Pass<'_> {
 /// Steps that this reconcile completed.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
 #[derive(Debug, Default)]
-pub(crate) struct Done {
+pub(crate) struct CompletedSteps {
     pub(crate) watching: bool,
     pub(crate) applied: bool,
     /// Whether CRDs were applied ahead of hooks.

@@ -40,7 +40,7 @@ use crate::expressions::Rules;
 use crate::memory::ComponentState;
 use crate::observe;
 use crate::ownership_requests::TargetScope;
-use crate::pass::{Done, Pass, Shared};
+use crate::pass::{CompletedSteps, Pass, Shared};
 use crate::plan::{self, Content, Operation, Step, StopReason};
 use crate::release_names;
 use crate::report::{ReconcileResult, StatusSummary};
@@ -83,7 +83,7 @@ impl<'a> Pass<'a> {
         let rules = rules(component, &mut state);
         let owner = component_key.owner.to_string();
         let ownership = Ownership { manager: context.manager().to_owned(), owner, version: String::new() };
-        let done = Done::default();
+        let done = CompletedSteps::default();
         let served = Arc::clone(&kinds);
         let received =
             shared.ownership_transfers.received_by(&TargetScope::of(&context.target), &component_key);

@@ -15,20 +15,20 @@ use crate::values::{self, Origin};
 
 /// One layer of values, and the revisions of the objects that it was made from.
 #[derive(Clone)]
-pub(crate) struct Referenced {
+pub(crate) struct ReferencedValues {
     entries: Vec<ValuesFrom>,
     seen: Vec<Option<Revision>>,
     layer: Result<Arc<FromLayer>, Failure>,
 }
 
-impl Debug for Referenced {
+impl Debug for ReferencedValues {
     // Values are never printed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Referenced").field("seen", &self.seen).finish_non_exhaustive()
+        f.debug_struct("ReferencedValues").field("seen", &self.seen).finish_non_exhaustive()
     }
 }
 
-impl Referenced {
+impl ReferencedValues {
     /// Reads the objects of the entries.
     ///
     /// # Errors

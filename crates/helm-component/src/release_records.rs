@@ -33,7 +33,7 @@ pub(crate) type StorageNamespace = (Option<SecretKey>, Option<ServiceAccount>, S
 
 /// Content of a list.
 #[derive(Clone)]
-struct Listed {
+struct ReleaseList {
     begun: Instant,
     /// `None` if there are too many records, or they may not be listed.
     releases: Option<Arc<Releases>>,
@@ -42,20 +42,20 @@ struct Listed {
 /// Lists that a component may use instead of a read of its own. They began after the last event that requeued the
 /// component, so they include everything that was done on the target before the component was created or changed.
 pub(crate) struct ReleaseRecords {
-    kept: BoundedCache<StorageNamespace, Listed>,
-    single_flight: SingleFlight<StorageNamespace, Listed, Failure>,
+    kept: BoundedCache<StorageNamespace, ReleaseList>,
+    single_flight: SingleFlight<StorageNamespace, ReleaseList, Failure>,
 }
 
 impl Default for ReleaseRecords {
     fn default() -> Self {
         Self {
-            kept: BoundedCache::new(MAX_LISTS, MAX_LIST_BYTES, Listed::bytes),
+            kept: BoundedCache::new(MAX_LISTS, MAX_LIST_BYTES, ReleaseList::bytes),
             single_flight: SingleFlight::new(),
         }
     }
 }
 
-impl Listed {
+impl ReleaseList {
     fn bytes(&self) -> usize {
         let releases = self.releases.iter().flat_map(|releases| releases.keys());
         releases.map(|name| size_of::<(String, i64)>() + name.len()).sum()
@@ -95,7 +95,7 @@ impl ReleaseRecords {
         loop {
             let work = || {
                 let (begun, listing) = (Instant::now(), list());
-                async move { Ok(Listed { begun, releases: listing.await?.map(Arc::new) }) }.boxed()
+                async move { Ok(ReleaseList { begun, releases: listing.await?.map(Arc::new) }) }.boxed()
             };
             let listed = self.single_flight.join(place.clone(), work).await?;
             // A list in progress may have begun too early; the next one does not.
@@ -111,7 +111,7 @@ impl ReleaseRecords {
         self.kept.clear();
     }
 
-    fn keep(&self, place: &StorageNamespace, listed: &Listed) {
+    fn keep(&self, place: &StorageNamespace, listed: &ReleaseList) {
         if self.kept.get(place).is_none_or(|kept| kept.begun < listed.begun) {
             self.kept.put(place.clone(), listed.clone());
         }
@@ -218,12 +218,12 @@ mod tests {
         }
         assert_eq!(target.lists(), 1);
         assert!(records.of(&place("m"), Some(requested), now, || target.list()).await.unwrap().is_some());
-        let many = Listed { begun: requested, releases: None };
+        let many = ReleaseList { begun: requested, releases: None };
         assert!(
             many.serves(requested + TOO_MANY_RECORDS_TTL / 2, requested + TOO_MANY_RECORDS_TTL / 2)
                 && !many.serves(requested, requested + TOO_MANY_RECORDS_TTL)
         );
-        let few = Listed { begun: requested, releases: Some(Arc::default()) };
+        let few = ReleaseList { begun: requested, releases: Some(Arc::default()) };
         assert!(
             few.serves(requested, requested + SHARED_LIST_TTL / 2)
                 && !few.serves(requested, requested + SHARED_LIST_TTL)

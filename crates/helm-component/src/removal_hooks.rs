@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use crate::hooks::HOOK;
     use crate::hooks::tests::hook;
-    use crate::objects::Prepared;
+    use crate::objects::PreparedObjects;
 
     fn loaded() -> LoadedContent {
         let hooks = ["pre-delete", "pre-install", "post-delete"];
@@ -83,7 +83,7 @@ mod tests {
             values_from: vec![],
             release: "r".to_owned(),
             rendered: "o".to_owned(),
-            prepared: Arc::new(Prepared { objects: vec![], hooks, warnings: vec![] }),
+            prepared: Arc::new(PreparedObjects { objects: vec![], hooks, warnings: vec![] }),
             made_once: BTreeSet::new(),
             raw: false,
             chart: None,

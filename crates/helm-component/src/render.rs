@@ -116,7 +116,7 @@ pub enum Reads {
 
 /// A rendered chart.
 #[derive(Clone)]
-pub struct Rendered {
+pub struct RenderOutput {
     /// YAML documents, hooks among them, in Helm's order: `crds/` first.
     pub manifest: Arc<str>,
     /// Inputs that the engine read besides the request.
@@ -125,9 +125,9 @@ pub struct Rendered {
     pub warnings: Vec<String>,
 }
 
-impl std::fmt::Debug for Rendered {
+impl std::fmt::Debug for RenderOutput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut text = f.debug_struct("Rendered");
+        let mut text = f.debug_struct("RenderOutput");
         text.field("bytes", &self.manifest.len()).field("reads", &self.reads);
         text.field("warnings", &self.warnings).finish()
     }
@@ -155,7 +155,7 @@ impl Default for RenderLimits {
 /// Turns a chart and its values into objects.
 pub trait Renderer: Send + Sync {
     /// Renders a chart. Equal requests may give different texts if the chart's results vary.
-    fn render<'a>(&'a self, request: &'a RenderRequest) -> BoxFuture<'a, Result<Rendered, RenderError>>;
+    fn render<'a>(&'a self, request: &'a RenderRequest) -> BoxFuture<'a, Result<RenderOutput, RenderError>>;
 }
 
 /// Why a render failed. No variant contains a value, only locations and key paths.

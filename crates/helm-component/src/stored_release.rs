@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::content::LoadedContent;
 use crate::hooks::Hook;
-use crate::objects::Prepared;
+use crate::objects::PreparedObjects;
 pub(crate) use crate::packed::digest;
 use crate::packed::{self, PackError};
 
@@ -116,7 +116,7 @@ pub(crate) fn unpack(packed: &[u8], sha256: &[u8]) -> Option<LoadedContent> {
         // The status records the digest of a stored release's render.
         render: None,
         rendered: serialized.rendered,
-        prepared: Arc::new(Prepared { objects, hooks, warnings: serialized.warnings }),
+        prepared: Arc::new(PreparedObjects { objects, hooks, warnings: serialized.warnings }),
         // A rollback does not change existing CRDs.
         made_once: BTreeSet::new(),
         raw: serialized.raw,
@@ -148,7 +148,7 @@ mod tests {
             release: "sha256:r".to_owned(),
             render: Some("x".to_owned()),
             rendered: "sha256:o".to_owned(),
-            prepared: Arc::new(Prepared { objects, hooks, warnings: vec!["w".to_owned()] }),
+            prepared: Arc::new(PreparedObjects { objects, hooks, warnings: vec!["w".to_owned()] }),
             made_once: BTreeSet::new(),
             raw: false,
             chart: Some(("c".to_owned(), "1.0.0".to_owned())),

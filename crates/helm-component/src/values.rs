@@ -18,17 +18,17 @@ pub(crate) const VALUES: usize = 4 << 20;
 
 /// The merged values, and the user's values that central overrides replaced.
 #[derive(Clone, Default, PartialEq)]
-pub struct Merged {
+pub struct MergedValues {
     /// Values with which the chart is rendered.
     pub values: Map<String, Value>,
     /// Key paths (`a.b.c`) at which an override replaced a different value of the user, sorted.
     pub replaced: Vec<String>,
 }
 
-impl std::fmt::Debug for Merged {
+impl std::fmt::Debug for MergedValues {
     // Values are never printed.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Merged").field("replaced", &self.replaced).finish_non_exhaustive()
+        f.debug_struct("MergedValues").field("replaced", &self.replaced).finish_non_exhaustive()
     }
 }
 
@@ -38,7 +38,7 @@ pub fn merge(
     from: &Map<String, Value>,
     user: Option<&Map<String, Value>>,
     overrides: Option<&Map<String, Value>>,
-) -> Merged {
+) -> MergedValues {
     let mut values = module.cloned().unwrap_or_default();
     for layer in [from].into_iter().chain(user).chain(overrides) {
         lay_over(&mut values, layer);
@@ -47,7 +47,7 @@ pub fn merge(
     if let (Some(user), Some(overrides)) = (user, overrides) {
         find_replaced(user, overrides, "", &mut replaced);
     }
-    Merged { values, replaced: replaced.into_iter().collect() }
+    MergedValues { values, replaced: replaced.into_iter().collect() }
 }
 
 fn find_replaced(

@@ -13,7 +13,7 @@ use crate::objects::Marks;
 use crate::ranges;
 use crate::release::Release;
 use crate::values::from::FromLayer;
-use crate::values::{self, Merged, VALUES};
+use crate::values::{self, MergedValues, VALUES};
 
 /// All inputs that determine a component's objects, except the content itself and the target's kinds.
 #[derive(Debug, Clone)]
@@ -25,7 +25,7 @@ pub(crate) struct Inputs {
     /// Marks on every object.
     pub marks: Marks,
     /// The merged values.
-    pub(super) merged: Merged,
+    pub(super) merged: MergedValues,
     /// Optional entries of `valuesFrom` whose values are merged.
     pub values_from: Vec<InstalledValues>,
     /// Changes of the objects by the spec.

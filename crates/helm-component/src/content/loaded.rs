@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kyma_api::{InstalledValues, ReleaseRevision, annotations};
 use kyma_object_set::{Identity, Kinds, Object};
 
-use crate::objects::Prepared;
+use crate::objects::PreparedObjects;
 
 /// Loaded content of a component.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub(crate) struct LoadedContent {
     /// Digest of all objects.
     pub rendered: String,
     /// The objects and hooks, with warnings.
-    pub prepared: Arc<Prepared>,
+    pub prepared: Arc<PreparedObjects>,
     /// CRDs that are created if they are missing, and never updated.
     pub made_once: BTreeSet<Identity>,
     /// Whether the objects come from the source directly, not from a render.
@@ -65,7 +65,7 @@ impl LoadedContent {
         if self.prepared.objects.iter().chain(self.prepared.hook_objects()).all(fits) {
             return;
         }
-        let Prepared { objects, hooks, .. } = Arc::make_mut(&mut self.prepared);
+        let PreparedObjects { objects, hooks, .. } = Arc::make_mut(&mut self.prepared);
         for object in objects.iter_mut().chain(hooks.iter_mut().map(|hook| &mut hook.object)) {
             let namespace = scoped(object);
             object.set_namespace(namespace.as_deref());

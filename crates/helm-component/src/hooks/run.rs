@@ -17,7 +17,7 @@ const MAX_MESSAGE_CHARS: usize = 1024;
 
 /// Operation of the current content on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum ReleaseChange {
     /// First installation.
     Install,
     /// Upgrade: replaces other content or values.
@@ -26,7 +26,7 @@ pub(crate) enum Change {
     Rollback,
 }
 
-impl Change {
+impl ReleaseChange {
     const fn before(self) -> Event {
         match self {
             Self::Install => Event::PreInstall,
@@ -47,48 +47,48 @@ impl Change {
 
 /// The current content and its relation to the installed one.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Due<'a> {
+pub(crate) struct ReleaseHooks<'a> {
     /// Hooks of the current content.
     pub hooks: &'a [Hook],
     /// Digest of the artifact, values, name and namespace, which identify the release.
     pub content: &'a str,
     /// Operation of the content on the target.
-    pub change: Change,
+    pub change: ReleaseChange,
     /// Progress of hooks.
     pub record: Option<&'a Hooks>,
 }
 
 /// Returns the event before the apply, if the content has hooks for it that have not succeeded.
-pub(crate) fn before(due: Due<'_>) -> Option<Event> {
-    let event = due.change.before();
-    let passed = due.record.filter(|record| record.digest == due.content).is_some_and(|record| {
+pub(crate) fn before(release: ReleaseHooks<'_>) -> Option<Event> {
+    let event = release.change.before();
+    let passed = release.record.filter(|record| record.digest == release.content).is_some_and(|record| {
         let recorded = Event::of(&record.event);
         recorded.is_some_and(Event::follows_apply)
             || (recorded == Some(event) && record.phase == HookPhase::Succeeded)
     });
-    (!passed && !of_event(due.hooks, event).is_empty()).then_some(event)
+    (!passed && !of_event(release.hooks, event).is_empty()).then_some(event)
 }
 
 /// Returns the record to store with the apply, so that a process that did not apply the content knows the hooks that
 /// follow. `None` if the content has no hooks for this operation or for its removal.
-pub(crate) fn before_apply(due: Due<'_>) -> Option<Hooks> {
-    let has_delete_hooks = are_of_removal(due.hooks);
-    let same = due.record.filter(|record| record.digest == due.content);
+pub(crate) fn before_apply(release: ReleaseHooks<'_>) -> Option<Hooks> {
+    let has_delete_hooks = are_of_removal(release.hooks);
+    let same = release.record.filter(|record| record.digest == release.content);
     if let Some(record) = same.filter(|record| Event::of(&record.event).is_some_and(Event::follows_apply)) {
         return Some(record.clone());
     }
-    let (before, after) = (due.change.before(), due.change.after());
-    if !has_delete_hooks && [before, after].iter().all(|event| of_event(due.hooks, *event).is_empty()) {
+    let (before, after) = (release.change.before(), release.change.after());
+    if !has_delete_hooks && [before, after].iter().all(|event| of_event(release.hooks, *event).is_empty()) {
         return None;
     }
     let fresh = |event: Event, phase: HookPhase| Hooks {
-        digest: due.content.to_owned(),
+        digest: release.content.to_owned(),
         event: event.as_str().to_owned(),
         phase,
         has_delete_hooks,
         ..Hooks::default()
     };
-    if of_event(due.hooks, after).is_empty() {
+    if of_event(release.hooks, after).is_empty() {
         let ran = same.filter(|record| Event::of(&record.event) == Some(before));
         let ran = ran.map(|ran| Hooks { has_delete_hooks, ..ran.clone() });
         return Some(ran.unwrap_or_else(|| fresh(before, HookPhase::Succeeded)));
@@ -97,10 +97,10 @@ pub(crate) fn before_apply(due: Due<'_>) -> Option<Hooks> {
 }
 
 /// Returns the record to store with the apply if hooks are disabled: the hooks of the removal may be enabled by then.
-pub(crate) fn left_out(due: Due<'_>) -> Option<Hooks> {
-    are_of_removal(due.hooks).then(|| Hooks {
-        digest: due.content.to_owned(),
-        event: due.change.after().as_str().to_owned(),
+pub(crate) fn left_out(release: ReleaseHooks<'_>) -> Option<Hooks> {
+    are_of_removal(release.hooks).then(|| Hooks {
+        digest: release.content.to_owned(),
+        event: release.change.after().as_str().to_owned(),
         phase: HookPhase::Succeeded,
         has_delete_hooks: true,
         ..Hooks::default()
@@ -218,34 +218,34 @@ mod tests {
         Timestamp::from_second(seconds).unwrap()
     }
 
-    fn due<'a>(hooks: &'a [Hook], installed: bool, record: Option<&'a Hooks>) -> Due<'a> {
-        let change = if installed { Change::Upgrade } else { Change::Install };
-        Due { hooks, content: "c", change, record }
+    fn release<'a>(hooks: &'a [Hook], installed: bool, record: Option<&'a Hooks>) -> ReleaseHooks<'a> {
+        let change = if installed { ReleaseChange::Upgrade } else { ReleaseChange::Install };
+        ReleaseHooks { hooks, content: "c", change, record }
     }
 
     #[test]
     fn hooks_before_run_once_for_a_content_and_those_after_follow_the_apply() {
         let hooks = [hook("j", &json!({HOOK: EVENTS}))];
-        assert_eq!(before(due(&hooks, false, None)), Some(Event::PreInstall));
-        assert_eq!(before(due(&hooks, true, None)), Some(Event::PreUpgrade));
-        assert_eq!(before(due(&[], false, None)), None);
+        assert_eq!(before(release(&hooks, false, None)), Some(Event::PreInstall));
+        assert_eq!(before(release(&hooks, true, None)), Some(Event::PreUpgrade));
+        assert_eq!(before(release(&[], false, None)), None);
         for phase in [HookPhase::Running, HookPhase::Failed, HookPhase::Cleaning] {
             let record = record(Event::PreInstall, phase);
-            assert_eq!(before(due(&hooks, false, Some(&record))), Some(Event::PreInstall), "{phase:?}");
+            assert_eq!(before(release(&hooks, false, Some(&record))), Some(Event::PreInstall), "{phase:?}");
         }
         let passed = record(Event::PreInstall, HookPhase::Succeeded);
-        assert_eq!(before(due(&hooks, false, Some(&passed))), None);
+        assert_eq!(before(release(&hooks, false, Some(&passed))), None);
         let other = Hooks { digest: "earlier".to_owned(), ..passed.clone() };
-        assert_eq!(before(due(&hooks, false, Some(&other))), Some(Event::PreInstall));
+        assert_eq!(before(release(&hooks, false, Some(&other))), Some(Event::PreInstall));
 
-        let next = before_apply(due(&hooks, false, Some(&passed))).unwrap();
+        let next = before_apply(release(&hooks, false, Some(&passed))).unwrap();
         assert_eq!(
             (next.event.as_str(), next.phase, next.has_delete_hooks),
             ("post-install", HookPhase::Pending, true)
         );
-        assert_eq!(before(due(&hooks, false, Some(&next))), None, "they ran");
+        assert_eq!(before(release(&hooks, false, Some(&next))), None, "they ran");
         assert_eq!(
-            before_apply(due(&hooks, false, Some(&next))),
+            before_apply(release(&hooks, false, Some(&next))),
             Some(next.clone()),
             "an apply that is tried again"
         );
@@ -262,7 +262,7 @@ mod tests {
         };
         let told = |events: &str, before: bool| {
             let hooks = [hook("j", &json!({HOOK: events}))];
-            before_apply(due(&hooks, false, Some(&ran(before))))
+            before_apply(release(&hooks, false, Some(&ran(before))))
         };
         assert_eq!(told("pre-install,pre-delete", false), Some(ran(true)), "they were never known before");
         assert_eq!(told("pre-install", true), Some(ran(false)), "those were of the release before");
@@ -272,7 +272,8 @@ mod tests {
     fn going_back_runs_hooks_of_its_own_and_none_of_what_failed() {
         let hooks = [hook("j", &json!({HOOK: "pre-upgrade,pre-rollback,post-rollback,pre-delete"}))];
         let failed = Hooks { digest: "failed".to_owned(), ..record(Event::PreUpgrade, HookPhase::Failed) };
-        let back = |record| Due { hooks: &hooks, content: "back", change: Change::Rollback, record };
+        let back =
+            |record| ReleaseHooks { hooks: &hooks, content: "back", change: ReleaseChange::Rollback, record };
         assert_eq!(before(back(Some(&failed))), Some(Event::PreRollback));
         let next = before_apply(back(Some(&failed))).unwrap();
         assert_eq!((next.event.as_str(), next.phase), ("post-rollback", HookPhase::Pending));
@@ -280,16 +281,16 @@ mod tests {
         let over = Hooks { phase: HookPhase::Succeeded, ..next.clone() };
         assert_eq!(after(Some(&over)), None);
         assert!(!is_over(Some(&over), Event::PreDelete), "those of the removal are still to come");
-        let again = Due { content: "back again", ..back(Some(&over)) };
+        let again = ReleaseHooks { content: "back again", ..back(Some(&over)) };
         assert_eq!(before(again), Some(Event::PreRollback), "another rollback to the same release");
     }
 
     #[test]
     fn content_without_hooks_leaves_nothing_due_from_before() {
         let earlier = Hooks { digest: "earlier".to_owned(), ..record(Event::PostUpgrade, HookPhase::Failed) };
-        assert_eq!(before_apply(due(&[], true, Some(&earlier))), None);
+        assert_eq!(before_apply(release(&[], true, Some(&earlier))), None);
         let only_delete = [hook("j", &json!({HOOK: "pre-delete"}))];
-        let next = before_apply(due(&only_delete, true, Some(&earlier))).unwrap();
+        let next = before_apply(release(&only_delete, true, Some(&earlier))).unwrap();
         assert_eq!((next.phase, next.has_delete_hooks), (HookPhase::Succeeded, true));
         assert_eq!(after(Some(&next)), None);
     }
@@ -333,11 +334,11 @@ mod tests {
     fn content_that_comes_back_runs_its_hooks_anew() {
         let hooks = [hook("j", &json!({HOOK: "pre-upgrade"}))];
         let run = |content: &str, record: Option<&Hooks>, at: Timestamp| {
-            let due = Due { hooks: &hooks, content, change: Change::Upgrade, record };
-            assert_eq!(before(due), Some(Event::PreUpgrade));
+            let release = ReleaseHooks { hooks: &hooks, content, change: ReleaseChange::Upgrade, record };
+            assert_eq!(before(release), Some(Event::PreUpgrade));
             let run = begin(record, Event::PreUpgrade, content, at);
             let over = Hooks { phase: HookPhase::Succeeded, ..run.clone() };
-            (mark(&run, "u"), before_apply(Due { record: Some(&over), ..due }))
+            (mark(&run, "u"), before_apply(ReleaseHooks { record: Some(&over), ..release }))
         };
         let moment = |micros: i64| Timestamp::from_microsecond(micros).unwrap();
         let (first, record) = run("a", None, moment(0));

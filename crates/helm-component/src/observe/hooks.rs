@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::rollback;
 use crate::content::{self, LoadedContent};
-use crate::hooks::{self, Change, Due};
+use crate::hooks::{self, ReleaseChange, ReleaseHooks};
 use crate::pass::Pass;
 use crate::plan::{Content, HooksDue};
 
@@ -16,7 +16,8 @@ pub(super) fn due(pass: &Pass<'_>, content: Content) -> HooksDue {
         return HooksDue { test, ..HooksDue::default() };
     }
     let loaded = pass.state.loaded.as_ref().filter(|_| content == Content::Loaded);
-    let released = loaded.and_then(|loaded| released(pass, loaded)).filter(|due| !due.hooks.is_empty());
+    let released =
+        loaded.and_then(|loaded| released(pass, loaded)).filter(|release| !release.hooks.is_empty());
     HooksDue {
         before: released.and_then(hooks::before),
         release: released.is_some(),
@@ -58,26 +59,26 @@ fn is_test_due(pass: &Pass<'_>) -> bool {
 
 /// Returns the hooks of loaded content if it is another release than the installed one, or a rollback target. A
 /// correction of drift is no release, and neither is a change of the target's kinds alone.
-pub(crate) fn released<'a>(pass: &'a Pass<'_>, loaded: &'a LoadedContent) -> Option<Due<'a>> {
+pub(crate) fn released<'a>(pass: &'a Pass<'_>, loaded: &'a LoadedContent) -> Option<ReleaseHooks<'a>> {
     let recorded = &pass.state.recorded;
     let change = match recorded.digests.source {
-        _ if rollback::active_target(pass).is_some() => Change::Rollback,
-        Some(_) => Change::Upgrade,
+        _ if rollback::active_target(pass).is_some() => ReleaseChange::Rollback,
+        Some(_) => ReleaseChange::Upgrade,
         // Helm had installed a release before.
         None if recorded.adopted.as_ref().is_some_and(|adopted| adopted.revision.is_some()) => {
-            Change::Upgrade
+            ReleaseChange::Upgrade
         }
-        None => Change::Install,
+        None => ReleaseChange::Install,
     };
     let is_one = match change {
-        Change::Rollback => !recorded.is(loaded),
-        Change::Install | Change::Upgrade => recorded.is_other_release(loaded),
+        ReleaseChange::Rollback => !recorded.is(loaded),
+        ReleaseChange::Install | ReleaseChange::Upgrade => recorded.is_other_release(loaded),
     };
-    let due = Due {
+    let release = ReleaseHooks {
         hooks: &loaded.prepared.hooks,
         content: &loaded.release,
         change,
         record: recorded.hooks.as_ref(),
     };
-    is_one.then_some(due)
+    is_one.then_some(release)
 }

@@ -16,7 +16,7 @@ use serde_json::json;
 use super::hook_objects::{HookCreation, deletion_refused};
 use super::{Pass, failure};
 use crate::hooks::{self, DeletePolicy, Event, Hook, HookAction, HookState, LiveHook};
-use crate::objects::Prepared;
+use crate::objects::PreparedObjects;
 use crate::observe;
 use crate::plan::StopReason;
 
@@ -53,7 +53,7 @@ impl Pass<'_> {
     pub(super) async fn hooks(
         &mut self,
         event: Event,
-        prepared: &Prepared,
+        prepared: &PreparedObjects,
         content: &str,
     ) -> Result<Option<String>, Failure> {
         let record = self.record_of(event);

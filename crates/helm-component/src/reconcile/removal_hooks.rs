@@ -12,7 +12,7 @@ use super::Pass;
 use crate::blocking::{run_blocking, run_blocking_if_large};
 use crate::content::LoadedContent;
 use crate::hooks::{self, Event};
-use crate::objects::Prepared;
+use crate::objects::PreparedObjects;
 use crate::packed;
 use crate::removal_hooks;
 use crate::state_secret::StateSecret;
@@ -41,7 +41,7 @@ impl Pass<'_> {
     /// Returns the hooks of the installed release: the stored ones, otherwise those of the rollback target, otherwise
     /// those of the desired release, if either is the same release. Releases that were installed by versions without
     /// this store have no stored hooks.
-    async fn load_removal_hooks(&mut self, content: &str) -> Result<Arc<Prepared>, Failure> {
+    async fn load_removal_hooks(&mut self, content: &str) -> Result<Arc<PreparedObjects>, Failure> {
         let digests = self.state.recorded.digests.clone();
         let data = self.removal_hooks_secret().read().await?.unwrap_or_default();
         let bytes = |key: &str| data.get(key).map(|value| value.0.clone()).unwrap_or_default();
@@ -60,7 +60,7 @@ impl Pass<'_> {
             }
         };
         if let Some(hooks) = run_blocking_if_large(size, unpack).await? {
-            return Ok(Arc::new(Prepared { objects: vec![], hooks, warnings: vec![] }));
+            return Ok(Arc::new(PreparedObjects { objects: vec![], hooks, warnings: vec![] }));
         }
         let target = self.state.recorded.rollback_target.clone();
         let is_of = |source: &str, values: &str| removal_hooks::is_of(&digests, source, values);

@@ -12,7 +12,7 @@ use super::Pass;
 use crate::blocking::run_blocking;
 use crate::content::LoadedContent;
 use crate::observe::rollback::{active_target, desired_inputs};
-use crate::pass::Done;
+use crate::pass::CompletedSteps;
 use crate::rollback;
 use crate::state_secret::StateSecret;
 use crate::stored_release::{self, StoredReleaseError};
@@ -140,7 +140,7 @@ impl Pass<'_> {
 
     /// Resets the state of this pass, which is about the other release.
     fn start_anew(&mut self, loaded: Option<LoadedContent>) {
-        self.done = Done::default();
+        self.done = CompletedSteps::default();
         self.state.loaded = loaded;
         self.state.unready_since = None;
         self.name_version();

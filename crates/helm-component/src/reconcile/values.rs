@@ -10,7 +10,7 @@ use crate::component_key::ComponentKey;
 use crate::hub_secrets::Additions;
 use crate::memory::ComponentState;
 use crate::pass::Shared;
-use crate::referenced::Referenced;
+use crate::referenced::ReferencedValues;
 use crate::values::from::FromLayer;
 
 /// Returns the layer of `valuesFrom`, or the problem with an object that it names.
@@ -41,7 +41,7 @@ pub(super) async fn read(
     let held = state.referenced.take().filter(|held| held.holds(entries, &watched));
     let referenced = match held {
         Some(held) => held,
-        None => Referenced::read(&context.hub, &context.resource, entries).await?,
+        None => ReferencedValues::read(&context.hub, &context.resource, entries).await?,
     };
     let layer = referenced.layer(&state.recorded.values_from);
     state.referenced = Some(referenced);

@@ -8,7 +8,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use kyma_artifacts::SingleFlight;
 
-use super::{RenderError, RenderRequest, Rendered, Renderer};
+use super::{RenderError, RenderOutput, RenderRequest, Renderer};
 use crate::bounded::BoundedCache;
 
 /// Maximum number of kept renders. Most take some kilobytes: a thousand releases of small charts that are removed and
@@ -25,22 +25,23 @@ const MAX_RENDER_BYTES: usize = 64 << 20;
 pub struct CachingRenderer<R> {
     inner: Arc<R>,
     /// Renders by digest of the request.
-    kept: Arc<BoundedCache<String, Rendered>>,
+    kept: Arc<BoundedCache<String, RenderOutput>>,
     /// By digest and deadline: a request with more time does not share the failure of one with less.
-    single_flight: SingleFlight<(String, Option<Duration>), Rendered, RenderError>,
+    single_flight: SingleFlight<(String, Option<Duration>), RenderOutput, RenderError>,
 }
 
 impl<R: Renderer> CachingRenderer<R> {
     /// Wraps `inner`.
     pub fn new(inner: R) -> Self {
-        let kept =
-            BoundedCache::new(MAX_RENDERS, MAX_RENDER_BYTES, |rendered: &Rendered| rendered.manifest.len());
+        let kept = BoundedCache::new(MAX_RENDERS, MAX_RENDER_BYTES, |rendered: &RenderOutput| {
+            rendered.manifest.len()
+        });
         Self { inner: Arc::new(inner), kept: Arc::new(kept), single_flight: SingleFlight::new() }
     }
 }
 
 impl<R: Renderer + 'static> Renderer for CachingRenderer<R> {
-    fn render<'a>(&'a self, request: &'a RenderRequest) -> BoxFuture<'a, Result<Rendered, RenderError>> {
+    fn render<'a>(&'a self, request: &'a RenderRequest) -> BoxFuture<'a, Result<RenderOutput, RenderError>> {
         async move {
             if request.chart.is_nondeterministic(&request.values) {
                 return self.inner.render(request).await;
@@ -73,7 +74,7 @@ impl<R: Renderer + 'static> Renderer for CachingRenderer<R> {
 }
 
 impl Renderer for Arc<dyn Renderer> {
-    fn render<'a>(&'a self, request: &'a RenderRequest) -> BoxFuture<'a, Result<Rendered, RenderError>> {
+    fn render<'a>(&'a self, request: &'a RenderRequest) -> BoxFuture<'a, Result<RenderOutput, RenderError>> {
         self.as_ref().render(request)
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::chart::TemplateText;
 use super::context_template::{REVISION, TARGET_VERSIONS_BEGIN};
-use super::{Reads, RenderError, RenderLimits, RenderRequest, Rendered, Renderer, message, process};
+use super::{Reads, RenderError, RenderLimits, RenderOutput, RenderRequest, Renderer, message, process};
 
 /// Why there is no usable `helm` program.
 #[derive(Debug, Error)]
@@ -137,7 +137,7 @@ impl HelmProgram {
         Err(RenderError::Engine { detail })
     }
 
-    async fn template(&self, request: &RenderRequest) -> Result<Rendered, RenderError> {
+    async fn template(&self, request: &RenderRequest) -> Result<RenderOutput, RenderError> {
         let values = serde_json::to_vec(&request.values)
             .map_err(|error| RenderError::Engine { detail: error.to_string() })?;
         let values = kyma_api::yaml_safe(&values);
@@ -166,7 +166,7 @@ impl HelmProgram {
                 summary: "the rendered text is not UTF-8".to_owned(),
             })?;
             let warnings = skipped_hooks(&String::from_utf8_lossy(&output.stderr));
-            return Ok(Rendered { manifest: manifest.into(), reads: Reads::Unknown, warnings });
+            return Ok(RenderOutput { manifest: manifest.into(), reads: Reads::Unknown, warnings });
         }
         if is_out_of_memory(&output.stderr) {
             let limit = usize::try_from(limits.memory).unwrap_or(usize::MAX);
@@ -185,7 +185,7 @@ impl HelmProgram {
 }
 
 impl Renderer for HelmProgram {
-    fn render<'a>(&'a self, request: &'a RenderRequest) -> BoxFuture<'a, Result<Rendered, RenderError>> {
+    fn render<'a>(&'a self, request: &'a RenderRequest) -> BoxFuture<'a, Result<RenderOutput, RenderError>> {
         self.template(request).boxed()
     }
 }

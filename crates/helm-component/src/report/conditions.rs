@@ -133,14 +133,14 @@ pub(super) fn applied(seen: &Observed, stop_reason: &StopReason) -> ReportedCond
 
 /// Kinds that objects or the spec need and the target lacks.
 #[derive(Debug, Default)]
-pub(super) struct Missing {
+pub(super) struct MissingKinds {
     /// Kinds that the target does not serve.
     kinds: BTreeSet<String>,
     /// API groups that do not answer, so that the state of a kind in the spec is unknown.
     silent: BTreeSet<String>,
 }
 
-impl Missing {
+impl MissingKinds {
     pub(super) fn is_empty(&self) -> bool {
         self.kinds.is_empty() && !self.has_silent()
     }
@@ -150,8 +150,8 @@ impl Missing {
     }
 }
 
-pub(super) fn missing(pass: &Pass<'_>, seen: &Observed) -> Missing {
-    let mut missing = Missing { kinds: seen.missing(), silent: BTreeSet::new() };
+pub(super) fn missing(pass: &Pass<'_>, seen: &Observed) -> MissingKinds {
+    let mut missing = MissingKinds { kinds: seen.missing(), silent: BTreeSet::new() };
     for dependency in pass.context.resource.spec.depends_on.iter().flatten() {
         let Some(api) = &dependency.api else { continue };
         let kind = kyma_object_set::GroupKind::new(&api.group, &api.kind);
@@ -167,7 +167,7 @@ pub(super) fn missing(pass: &Pass<'_>, seen: &Observed) -> Missing {
     missing
 }
 
-pub(super) fn dependencies(missing: &Missing) -> ReportedCondition {
+pub(super) fn dependencies(missing: &MissingKinds) -> ReportedCondition {
     let reason = match (missing.kinds.is_empty(), missing.silent.is_empty()) {
         (true, true) => {
             return ReportedCondition::new(types::DEPENDENCIES_READY, Status::True, Reason::Succeeded, "");
@@ -233,7 +233,7 @@ mod tests {
             let set = |names: &[&str]| -> BTreeSet<String> {
                 names.iter().map(|name| (*name).to_owned()).collect()
             };
-            let condition = dependencies(&Missing { kinds: set(kinds), silent: set(silent) });
+            let condition = dependencies(&MissingKinds { kinds: set(kinds), silent: set(silent) });
             (condition.status, condition.reason, condition.message)
         };
         let silent = "API groups that do not answer: metrics.k8s.io";

@@ -32,14 +32,14 @@ impl Counting {
 }
 
 impl Renderer for Counting {
-    fn render<'a>(&'a self, _: &'a RenderRequest) -> BoxFuture<'a, Result<Rendered, RenderError>> {
+    fn render<'a>(&'a self, _: &'a RenderRequest) -> BoxFuture<'a, Result<RenderOutput, RenderError>> {
         async move {
             let number = self.renders.fetch_add(1, Ordering::SeqCst);
             self.permits.acquire().await.unwrap().forget();
             if self.fails {
                 return Err(RenderError::Engine { detail: number.to_string() });
             }
-            Ok(Rendered { manifest: number.to_string().into(), reads: Reads::Unknown, warnings: vec![] })
+            Ok(RenderOutput { manifest: number.to_string().into(), reads: Reads::Unknown, warnings: vec![] })
         }
         .boxed()
     }
