@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_names_none_has_the_default_and_without_one_is_refused_where_one_is_demanded() {
+    fn component_without_account_gets_the_default_or_is_refused_if_one_is_required() {
         let demanded = AccountArgs { require_service_account: true, ..AccountArgs::default() };
         assert_eq!(account(&demanded, None), Err(Reason::ServiceAccountMissing));
         assert_eq!(account(&demanded, Some("a")), Ok(Some(user("kyma-system:a"))));

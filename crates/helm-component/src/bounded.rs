@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_used_for_longest_makes_place() {
+    fn the_least_recently_used_entry_is_evicted() {
         let cache = BoundedCache::new(NonZeroUsize::new(3).unwrap(), 100, |text: &String| text.len());
         let put = |key: &'static str, bytes: usize| cache.put(key, "x".repeat(bytes));
         for key in ["a", "b", "c"] {

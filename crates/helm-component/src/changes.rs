@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_told() {
+    fn absent_changes_do_not_count_in_the_digest() {
         for nothing in [
             json!({}),
             json!({"patches": []}),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_named_without_its_value() {
+    fn refused_labels_and_annotations_are_named_without_value() {
         let labels = |key: &str, value: &str| json!({"commonMetadata": {"labels": {key: value}}});
         let annotations = |key: &str, value: &str| json!({"commonMetadata": {"annotations": {key: value}}});
         let rows = [

@@ -232,7 +232,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_that_looks_at_what_is_not_there_is_not_true() {
+    fn an_expression_that_reads_a_missing_field_is_false() {
         let more = json!({"inProgress": "status.a == 1", "failed": "status.b == 1", "current": "metadata.name == 'l'"});
         assert_eq!(assess(&more, &json!({"metadata": {"name": "l"}})).0, HealthStatus::Current);
         let (status, message) = assess(&json!({}), &json!({"metadata": {}}));
@@ -257,7 +257,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_going_or_was_not_looked_at_is_not_judged() {
+    fn expressions_do_not_count_for_deleted_or_unobserved_objects() {
         let lit = |metadata: Value| json!({"metadata": metadata, "status": {"phase": "Lit", "observedGeneration": 1}});
         let none = json!({});
         assert_eq!(assess(&none, &lit(json!({"generation": 1}))).0, HealthStatus::Current);
@@ -282,7 +282,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_cel_is_refused_with_its_place() {
+    fn invalid_cel_is_refused_with_its_field_path() {
         let refused = |expressions: Value| rules(&expressions).map(drop).unwrap_err();
         for field in ["inProgress", "failed", "current"] {
             let failure = refused(

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_answer_says_of_the_object_is_kept() {
+    fn the_reason_of_an_api_error_determines_that_of_the_failure() {
         let webhook = failed(answer(500, r#"failed calling webhook "v.example.io": no endpoints"#));
         assert_eq!(webhook.reason, Reason::WebhookFailed);
         assert_eq!(failed(answer(403, "exceeded quota: q")).reason, Reason::QuotaExceeded);

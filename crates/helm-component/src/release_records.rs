@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_who_wait_share_a_list_that_began_after_all_of_them() {
+    async fn waiting_components_share_a_list_that_began_after_their_requests() {
         let (records, target) = (ReleaseRecords::default(), Target::default());
         let look = |requested: Instant| {
             let (records, target) = (&records, &target);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_is_alone_and_whom_only_time_woke_asks_for_their_own() {
+    async fn a_component_that_did_not_wait_reads_its_own_release() {
         let (records, target) = (ReleaseRecords::default(), Target::default());
         let now = Instant::now();
         for requested in [None, Some(now)] {

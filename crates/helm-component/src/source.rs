@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_installed_is_asked_for_by_its_digest_unless_the_spec_says_otherwise() {
+    fn installed_content_is_fetched_by_digest_unless_the_spec_has_one() {
         let installed = Digest::of(b"installed");
         let other = Digest::of(b"other").to_string();
         let digest = |source: Value| match placed(&source).unwrap().pinned(installed) {

@@ -98,14 +98,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_for_where_nothing_is_to_be_verified() {
+    fn no_key_is_read_without_verification() {
         let spec: HelmComponentSpec = serde_json::from_value(json!({"source": {}})).unwrap();
         assert!(trust(&spec, &Secrets::new(), None, &Reader::Standalone).unwrap().is_none());
         assert_eq!(secrets(&spec).count(), 0);
     }
 
     #[test]
-    fn what_is_missing_is_named_and_never_passed_over() {
+    fn missing_keys_are_named_and_refused() {
         let keys = json!({"keysSecretRef": {"name": "keys", "key": "cosign.pub"}});
         assert_eq!(secrets(&super::tests::spec(&keys)).collect::<Vec<_>>(), ["keys"]);
         let field = "spec.source.verify.keysSecretRef: Secret keys";

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_to_objects_is_told_by_the_digest_of_what_they_are_made_from() {
+    fn the_digest_of_the_inputs_covers_additions_to_objects() {
         let source = json!({"manifests": {"url": "https://example.org/a.yaml"}});
         let injectable = |version: &str| {
             let revision = Revision { uid: "u".to_owned(), resource_version: version.to_owned() };

@@ -67,7 +67,7 @@ mod tests {
     use crate::render::tests::{chart, request};
 
     #[test]
-    fn what_is_kept_is_of_one_component_and_one_request() {
+    fn a_cached_render_belongs_to_one_component_and_one_request() {
         let component = |uid: &str| -> HelmComponent {
             let metadata = json!({"name": "n", "uid": uid});
             serde_json::from_value(json!({"metadata": metadata, "spec": {"source": {}}})).unwrap()

@@ -97,7 +97,7 @@ fn a_packed_record_that_still_says_the_same_stays_byte_for_byte() {
 }
 
 #[test]
-fn what_a_packed_record_says_is_not_packed_again_as_long_as_it_says_so() {
+fn an_unchanged_packed_inventory_is_not_packed_again() {
     let mut recorded = maps(5_000);
     let status = written(recorded.report(None));
     let InventoryEncoding::Packed(before) = recorded.encoding.clone() else {
@@ -109,7 +109,7 @@ fn what_a_packed_record_says_is_not_packed_again_as_long_as_it_says_so() {
 }
 
 #[test]
-fn what_was_packed_elsewhere_is_reported_as_it_is() {
+fn an_inventory_packed_in_advance_is_reported_unchanged() {
     let mut recorded = maps(5_000);
     let groups = recorded.encoding.to_pack(&recorded.inventory, None).unwrap();
     let text = InventoryGroup::pack(&groups).unwrap();
@@ -179,7 +179,7 @@ fn more_objects_than_the_status_holds_packed_are_refused_those_recorded_included
 }
 
 #[test]
-fn what_is_let_through_fits_once_it_is_applied() {
+fn an_accepted_inventory_fits_into_the_status_once_applied() {
     let mut recorded = maps(7_000);
     let text = written(recorded.report(None)).packed_objects.unwrap();
     assert!(text.len() <= MAX_INVENTORY_BYTES, "{}", text.len());

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_at_a_known_moment_lasts_from_then() {
+    fn a_failure_with_a_known_time_lasts_from_that_time() {
         let health = Health { failed_from: Some(at(15)), ..Health::new(HealthStatus::InProgress, "x") };
         let pending = seen(health, None);
         assert_eq!(observed_health(&pending, 0, 30), (WAITS, Some(45)));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_long_is_looked_at_again_after_pauses_that_grow_and_a_last_time() {
+    fn causes_are_read_after_growing_pauses_and_finally_not_again() {
         let left = |last_read: Option<i64>, now: i64| {
             time_until_cause_read(100, last_read, now).map(|left| left.as_secs())
         };
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_that_looked_says_when_the_next_one_is_to() {
+    fn a_pass_that_read_causes_returns_the_time_of_the_next_read() {
         let next = |now: i64| time_until_cause_read(100, Some(now), now).map(in_another_pass);
         assert_eq!(next(110), Some(Duration::from_secs(30)));
         let slow = time_until_cause_read(100, Some(139), 141).map(in_another_pass);

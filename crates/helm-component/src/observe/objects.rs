@@ -121,7 +121,7 @@ mod tests {
     use crate::plan::tests::deployment;
 
     #[test]
-    fn what_is_ignored_does_not_count_unless_it_is_the_manager() {
+    fn an_ignored_object_does_not_count_unless_it_is_the_manager() {
         let counted = |more: &serde_json::Value| {
             let ignore = json!([{"kind": "Job"}, {"group": "apps", "version": "v1", "name": "d", "namespace": "here"}]);
             let mut spec = json!({"source": {}, "health": {"ignore": ignore}});

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_over_of_an_older_version_does_not_count() {
+    fn remaining_objects_of_an_older_version_do_not_count() {
         let body = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "new", "namespace": "n"}});
         let content = [Object::from_value(body).unwrap()];
         let new = content[0].identity();

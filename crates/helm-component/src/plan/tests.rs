@@ -135,7 +135,7 @@ fn a_first_installation_does_not_wait_for_watches_before_it_applies() {
 }
 
 #[test]
-fn what_another_system_handed_over_is_sent_and_counts_as_applied_only_then() {
+fn an_adopted_object_counts_as_applied_only_after_its_apply() {
     let mut seen = Observed { watched: true, ..fresh(vec![object(deployment())]) };
     seen.inventory.insert(deployment(), Entry { uid: "u".to_owned(), ..Entry::default() });
     seen.objects[0].changed = false;
@@ -170,7 +170,7 @@ fn a_module_is_first_looked_for_where_the_hub_may_have_forgotten_it() {
 }
 
 #[test]
-fn nothing_is_put_over_a_version_that_the_hub_does_not_know() {
+fn a_newer_version_on_the_target_is_neither_replaced_nor_pruned() {
     let mut seen = running(vec![object(deployment())]);
     seen.newer = Some("1.1.0".to_owned());
     seen.owned.insert(config("new"));
@@ -183,7 +183,7 @@ fn nothing_is_put_over_a_version_that_the_hub_does_not_know() {
 }
 
 #[test]
-fn nothing_is_put_over_what_somebody_installed_before_unless_it_is_known_to_be_older() {
+fn an_existing_installation_is_replaced_only_if_its_version_is_known_to_be_older() {
     let mut seen = fresh(vec![object(deployment()), object(config("a"))]);
     let rows = [
         (ExistingInstallation::Unread, Step::ReadExistingInstallation),
@@ -209,7 +209,7 @@ fn nothing_is_put_over_what_somebody_installed_before_unless_it_is_known_to_be_o
 }
 
 #[test]
-fn what_a_removal_takes_is_searched_for_where_the_inventory_does_not_tell() {
+fn a_removal_without_a_reliable_inventory_searches_the_target() {
     let without = Observed { operation: Operation::Remove, watching: false, ..fresh(vec![]) };
     assert_eq!(next(&without), Step::Sweep);
     assert_eq!(next(&Observed { swept: true, ..without.clone() }), Step::Watch);
@@ -222,7 +222,7 @@ fn what_a_removal_takes_is_searched_for_where_the_inventory_does_not_tell() {
 }
 
 #[test]
-fn what_an_unreadable_record_was_of_is_searched_for_before_anything_is_sent_or_forgotten() {
+fn an_unreadable_inventory_causes_a_search_before_any_other_step() {
     for content in [Content::Stale, Content::Loaded, Content::Recorded] {
         let unread = Observed { unread: true, content, ..fresh(vec![object(config("a"))]) };
         assert_eq!(next(&unread), Step::Sweep);
@@ -244,7 +244,7 @@ fn stale_content_is_loaded_before_anything_else() {
 }
 
 #[test]
-fn what_is_as_recorded_is_neither_loaded_nor_written() {
+fn unchanged_content_is_neither_loaded_nor_applied() {
     assert_eq!(
         next(&running(vec![object(config("a")), object(deployment())])),
         Step::Stop(StopReason::Ready)
@@ -329,7 +329,7 @@ fn a_kind_whose_crd_is_in_the_set_is_awaited_not_missing() {
 }
 
 #[test]
-fn what_is_no_longer_wanted_goes_after_everything_wanted_is_there() {
+fn surplus_objects_are_pruned_once_all_desired_ones_exist() {
     let mut seen = running(vec![object(config("a")), object(config("b")), object(config("c"))]);
     seen.content = Content::Loaded;
     seen.objects.pop();
@@ -342,7 +342,7 @@ fn what_is_no_longer_wanted_goes_after_everything_wanted_is_there() {
 }
 
 #[test]
-fn what_only_the_record_of_a_taken_over_release_names_stays_until_something_else_is_asked_for() {
+fn objects_that_only_the_adopted_release_names_stay_until_the_inputs_change() {
     let mut seen = running(vec![object(config("a"))]);
     seen.content = Content::Loaded;
     seen.inventory.insert(config("b"), Entry { uid: "u".to_owned(), ..Entry::default() });
@@ -358,7 +358,7 @@ fn what_only_the_record_of_a_taken_over_release_names_stays_until_something_else
 }
 
 #[test]
-fn what_was_replaced_stays_until_the_kind_of_its_successor_is_served() {
+fn a_replaced_object_stays_until_the_kind_of_its_successor_is_served() {
     let rollout = id("argoproj.io", "Rollout", "r");
     let mut seen = running(vec![object(rollout.clone()), object(deployment())]);
     seen.content = Content::Loaded;
@@ -376,7 +376,7 @@ fn what_was_replaced_stays_until_the_kind_of_its_successor_is_served() {
 }
 
 #[test]
-fn what_was_replaced_stays_while_its_successor_waits_for_its_place() {
+fn a_replaced_object_stays_while_its_successor_waits() {
     let mut seen = running(vec![object(config("a")), object(config("b"))]);
     seen.content = Content::Loaded;
     seen.applied = true;
@@ -483,7 +483,7 @@ fn a_refused_spec_stops_an_installation_but_not_a_removal() {
 }
 
 #[test]
-fn what_other_rules_judged_is_read_before_health_is_told() {
+fn objects_judged_by_other_rules_are_read_before_health_is_reported() {
     let mut seen = running(vec![ObjectState { health: None, ..object(deployment()) }]);
     seen.unjudged = true;
     assert_eq!(next(&seen), Step::Judge);
@@ -493,7 +493,7 @@ fn what_other_rules_judged_is_read_before_health_is_told() {
 }
 
 #[test]
-fn what_takes_long_is_looked_at_once_and_told_with_its_cause() {
+fn the_cause_of_a_delay_is_read_once_and_reported() {
     let mut seen =
         running(vec![ObjectState { health: Some(HealthStatus::InProgress), ..object(deployment()) }]);
     seen.causes_due = true;

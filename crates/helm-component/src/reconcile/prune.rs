@@ -319,7 +319,7 @@ mod tests {
     use crate::memory::RecordedStatus;
 
     #[test]
-    fn what_an_autoscaler_left_is_what_has_replicas_in_its_namespace() {
+    fn a_deleted_autoscaler_leaves_objects_with_replicas_in_its_namespace() {
         let of = |kind: &str, group: &str, namespace: &str| Identity::new(group, kind, Some(namespace), "a");
         let gone = [
             of("HorizontalPodAutoscaler", "autoscaling", "one"),
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_is_counted_once_for_each_content_however_many_passes_send_it() {
+    fn the_prune_baseline_is_counted_once_for_each_content() {
         let first = prune_baseline(None, "one", 10, false);
         assert_eq!(first.object_count, 10);
         let later = prune_baseline(Some(first), "one", 16, false);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_is_named_with_its_reason() {
+    fn a_kept_object_is_named_with_its_reason() {
         let claim = Identity::new("", "PersistentVolumeClaim", Some("here"), "c");
         let removal = Removal { kept: [(claim, KeepReason::HoldsData)].into(), ..Removal::default() };
         assert_eq!(left(&removal, &BTreeSet::new()), ["PersistentVolumeClaim here/c (it holds data)"]);

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_tell_the_kinds_does_not_make_them_count() {
+    fn text_without_api_versions_does_not_depend_on_kinds() {
         for text in
             ["{{ .Capabilities.KubeVersion }}", "capabilities: {drop: [ALL]}", "{{ .Values.apiVersions }}"]
         {

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_tell_the_version_does_not_make_it_count() {
+    fn text_without_kube_version_does_not_depend_on_it() {
         for text in [
             "{{ .Capabilities.APIVersions.Has \"v1\" }} {{ .Capabilities.HelmVersion }}",
             "capabilities: {drop: [ALL]}",

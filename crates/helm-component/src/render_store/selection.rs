@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_installed_stays_whatever_is_tried_and_fails() {
+    fn the_installed_render_stays_while_other_releases_fail() {
         let mut store = FakeStore::default();
         assert!(!store.installs("a"));
         for failing in ["b", "c", "d", "e"] {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_was_rendered_is_over_before_anything_is_installed() {
+    fn no_render_is_discarded_before_the_first_installation() {
         let mut store = FakeStore::default();
         assert!(!store.has("a") && !store.has("b") && !store.has("c"));
         assert!(store.has("a") && store.has("b") && store.has("c"));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rollback_brings_back_stays_while_others_come_and_fail() {
+    fn the_render_of_the_rollback_target_stays_while_other_releases_fail() {
         let mut store = FakeStore::default();
         store.installs("a");
         store.keeps();

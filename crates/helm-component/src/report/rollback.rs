@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_holds_up_the_way_back_is_tried_again_as_anywhere_and_at_the_latest_with_what_failed() {
+    fn a_delayed_rollback_is_retried_at_the_latest_with_the_failed_release() {
         let late = Failure::new(Reason::HealthTimeout, "late");
         let now = Timestamp::from_second(0).unwrap();
         let failed = rollback::failed(None, "i", "2.0.0".to_owned(), &late, now);

@@ -72,7 +72,7 @@ fn a_manager_that_is_not_there_makes_nothing_healthy() {
 }
 
 #[test]
-fn who_was_ready_is_so_no_more_once_nothing_is_known_of_its_objects() {
+fn a_ready_component_is_not_ready_once_its_watches_fail() {
     let pause = std::time::Duration::from_secs(40);
     let told = |stop_reason: StopReason| {
         let summary = StatusSummary { was_ready: true, watch_wait: Some(pause), ..StatusSummary::default() };
@@ -98,7 +98,7 @@ fn who_was_ready_is_so_no_more_once_nothing_is_known_of_its_objects() {
 }
 
 #[test]
-fn what_was_given_up_is_told_with_its_reason() {
+fn objects_left_on_the_target_are_reported_with_their_reason() {
     let mut seen = running(vec![object(deployment())]);
     seen.left = vec!["PersistentVolumeClaim here/c (it holds data)".to_owned()];
     let applied = applied(&seen, &StopReason::Ready);
@@ -109,7 +109,7 @@ fn what_was_given_up_is_told_with_its_reason() {
 }
 
 #[test]
-fn what_is_applied_and_does_not_work_is_named_before_what_is_not_there_yet() {
+fn applied_unhealthy_objects_are_named_before_missing_ones() {
     let service = id("", "Service", "later");
     let mut seen = running(vec![object(deployment()), object(service.clone())]);
     seen.inventory.remove(&service);
@@ -119,7 +119,7 @@ fn what_is_applied_and_does_not_work_is_named_before_what_is_not_there_yet() {
 }
 
 #[test]
-fn what_was_taken_over_and_differs_is_named_with_what_puts_it_right() {
+fn adopted_objects_that_differ_are_named_with_the_remedy() {
     let mut seen = running(vec![object(deployment())]);
     seen.drift = DriftMode::Warn;
     seen.as_found = Some(vec![]);
@@ -139,7 +139,7 @@ fn what_was_taken_over_and_differs_is_named_with_what_puts_it_right() {
 }
 
 #[test]
-fn what_becomes_of_a_failure_is_looked_at_in_time_whatever_else_is_awaited() {
+fn a_requeue_is_never_later_than_the_next_health_check() {
     let due = std::time::Duration::from_secs(20);
     let working = || Progress::working("");
     assert_eq!(no_later(working(), due).wait, Wait::Timer(due));

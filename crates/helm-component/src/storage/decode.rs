@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_refused_by_what_is_wrong_with_it() {
+    fn an_invalid_release_record_is_refused_with_the_cause() {
         let text = |stored: &[u8]| read(stored).unwrap_err().to_string();
         assert_eq!(text(b"not base64!"), "it is not base64");
         let mut cut = gzip(release().to_string().as_bytes());
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_record_is_printed() {
+    fn debug_output_contains_no_values_of_a_release() {
         let mut secret = release();
         secret["config"] = json!({"password": "hush"});
         assert!(!format!("{:?}", read(&stored(&secret)).unwrap()).contains("hush"));

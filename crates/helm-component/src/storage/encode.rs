@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_as_the_same_release() {
+    fn an_encoded_release_is_decoded_unchanged() {
         let secret = encoded(&[object("a", "x: y"), object("b", "---\n")], ReleaseStatus::Deployed).unwrap();
         assert_eq!(secret["metadata"]["name"], "sh.helm.release.v1.shop.v3");
         let labels =

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_no_values_is_told_without_content() {
+    fn missing_or_invalid_values_are_reported_without_content() {
         let map = json!({"kind": "ConfigMap", "name": "c"});
         assert_eq!(refused(&map, None).0, Reason::ValuesMissing);
         let (reason, message) = refused(&map, Some(config_map(&json!({"other": "a: 1"}))));

@@ -24,7 +24,7 @@ fn protected() -> Failure {
 }
 
 #[test]
-fn one_that_needs_a_person_keeps_no_other_from_being_tried_again() {
+fn a_failure_that_needs_a_user_does_not_delay_the_retry_of_others() {
     use Reason::{
         ApplyRefused, NamespaceTerminating, Protected, QuotaExceeded, TargetForbidden, WebhookFailed,
     };
@@ -48,7 +48,7 @@ fn one_that_needs_a_person_keeps_no_other_from_being_tried_again() {
 }
 
 #[test]
-fn what_is_forbidden_beside_what_needs_a_person_has_the_pauses_of_what_is_forbidden_alone() {
+fn a_forbidden_object_keeps_its_retry_pauses_beside_a_failure_that_needs_a_user() {
     let forbidden = Failure::new(Reason::TargetForbidden, "no");
     let both = ended(vec![protected(), forbidden.clone()]);
     for failures in 1..10 {

@@ -61,7 +61,7 @@ fn hooks_after_the_apply_wait_for_all_that_can_be_there_and_for_nothing_to_work(
 }
 
 #[test]
-fn what_takes_long_is_looked_at_while_a_hook_is_awaited_too() {
+fn causes_of_delays_are_read_while_a_hook_runs() {
     let slow = running(vec![ObjectState { health: Some(HealthStatus::InProgress), ..object(deployment()) }]);
     let slow = Observed { content: Content::Loaded, causes_due: true, ..slow };
     for event in [Event::PreInstall, Event::PostInstall] {
@@ -80,7 +80,7 @@ fn what_takes_long_is_looked_at_while_a_hook_is_awaited_too() {
 }
 
 #[test]
-fn what_is_no_longer_wanted_goes_before_the_hooks_after_an_upgrade() {
+fn surplus_objects_are_pruned_before_post_upgrade_hooks() {
     let mut seen = running(vec![object(config("c"))]);
     seen.content = Content::Loaded;
     seen.hooks = due(Event::PostUpgrade);

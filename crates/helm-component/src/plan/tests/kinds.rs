@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_is_on_record_lacks_its_kind_like_anything_else() {
+fn missing_kinds_include_those_of_recorded_objects() {
     let virtual_service = id("networking.istio.io", "VirtualService", "v");
     let widget = id("example.org", "Widget", "w");
     let mut seen = running(vec![object(virtual_service), object(crd()), object(widget.clone())]);

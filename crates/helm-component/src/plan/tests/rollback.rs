@@ -14,7 +14,7 @@ fn with_health(health: HealthStatus) -> Observed {
 }
 
 #[test]
-fn what_fails_is_taken_back_where_there_is_something_to_go_back_to() {
+fn a_failed_release_is_rolled_back_if_a_target_is_available() {
     let mut hooks = fresh(vec![object(config("c"))]);
     let stop_reason = Some(StopReason::Failed(hook_failed()));
     hooks.hooks =
@@ -44,7 +44,7 @@ fn what_fails_is_taken_back_where_there_is_something_to_go_back_to() {
 }
 
 #[test]
-fn what_may_pass_or_is_awaited_is_no_failure_of_the_release() {
+fn transient_failures_and_waits_do_not_cause_a_rollback() {
     let blocked = Failure::new(Reason::WebhookDenied, "no");
     let transient = Failure::new(Reason::TargetThrottled, "slow");
     for fault in [blocked, transient] {
@@ -79,7 +79,7 @@ fn health_from_before_the_apply_says_nothing_of_what_was_applied() {
 }
 
 #[test]
-fn nothing_counts_as_ready_for_its_health_from_before_the_apply() {
+fn health_from_before_the_apply_does_not_count_as_ready() {
     let mut seen = running(vec![ObjectState { health_is_old: true, ..object(deployment()) }]);
     assert_eq!(next(&seen), Step::Stop(StopReason::Ready), "where only what worked was put right");
     let waiting = Step::Stop(StopReason::Progressing(vec![deployment().to_string()]));
@@ -111,14 +111,14 @@ fn news_are_awaited_only_of_what_counts_and_was_applied() {
 }
 
 #[test]
-fn what_is_there_again_rests_until_what_failed_is_tried_again() {
+fn a_rolled_back_release_stays_until_the_retry_is_due() {
     let seen = Observed { rollback: RollbackState::Active, ..running(vec![object(deployment())]) };
     assert_eq!(next(&seen), Step::Stop(StopReason::RolledBack));
     assert_eq!(next(&Observed { rollback: RollbackState::RetryDue, ..seen }), Step::Retry);
 }
 
 #[test]
-fn what_is_ready_is_kept_and_then_tested() {
+fn a_ready_release_is_stored_and_then_tested() {
     let mut seen = Observed { rollback_target_due: true, ..running(vec![object(deployment())]) };
     seen.hooks.test = true;
     assert_eq!(next(&seen), Step::StoreRollbackTarget);

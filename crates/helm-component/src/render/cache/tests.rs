@@ -91,7 +91,7 @@ async fn a_nondeterministic_render_is_not_shared() {
 }
 
 #[tokio::test]
-async fn what_many_want_at_once_is_rendered_once() {
+async fn concurrent_equal_requests_are_rendered_once() {
     let renderer = CachingRenderer::new(Counting::with_permits(0));
     let wanted = of(&[("templates/a.yaml", CERTAIN)]);
     let all = join_all((0..16).map(|_| text(&renderer, &wanted)));
@@ -111,7 +111,7 @@ async fn a_failure_is_for_those_who_waited_for_it_and_for_nobody_after() {
 }
 
 #[tokio::test]
-async fn who_goes_away_leaves_the_others_their_render() {
+async fn a_cancelled_caller_does_not_cancel_a_shared_render() {
     let renderer = CachingRenderer::new(Counting::with_permits(0));
     let wanted = of(&[("templates/a.yaml", CERTAIN)]);
     let mut first = renderer.render(&wanted);
@@ -124,7 +124,7 @@ async fn who_goes_away_leaves_the_others_their_render() {
 }
 
 #[tokio::test]
-async fn who_has_more_time_does_not_share_the_failure_of_who_has_less() {
+async fn a_request_with_more_time_does_not_share_a_failure() {
     let renderer = CachingRenderer::new(Counting::failing());
     let wanted = of(&[("templates/a.yaml", CERTAIN)]);
     let patient = RenderRequest { deadline: Some(Duration::from_mins(1)), ..wanted.clone() };

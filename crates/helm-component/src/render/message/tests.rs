@@ -149,7 +149,7 @@ fn the_reason_behind_a_failed_call_is_named() {
 }
 
 #[test]
-fn what_is_not_understood_is_not_shown() {
+fn an_unknown_error_text_is_not_shown() {
     let shown = shown("Error: se(cret\n", "");
     assert!(!shown.contains("cret"), "{shown}");
 }

@@ -48,7 +48,7 @@ const CLASSES: [Class; 13] = [
             (DAILY, "an_object_that_the_target_refuses_is_named_by_field"),
             (
                 "crates/helm-component/src/plan/tests/faults.rs",
-                "one_that_needs_a_person_keeps_no_other_from_being_tried_again",
+                "a_failure_that_needs_a_user_does_not_delay_the_retry_of_others",
             ),
         ],
         told: Some((HERE, "a_value_of_a_wrong_type_is_named_by_path_and_never_told")),
