@@ -15,7 +15,7 @@ mod run;
 pub(crate) use action::{HookAction, HookState, LiveHook, end, end_by_events, next_action};
 pub(crate) use run::{
     ReleaseChange, ReleaseHooks, after, are_of_removal, before, before_apply, begin, fail, is_over,
-    is_under_way, left_out, mark, next_try, pause,
+    is_under_way, mark, next_try, pause, record_if_disabled,
 };
 
 /// Helm's annotation that makes an object a hook instead of a part of the release.

@@ -142,7 +142,7 @@ pub(crate) struct CauseReadTime {
 impl ComponentState {
     /// Keeps the kinds with which content was rendered, if it has a digest of them. Otherwise each component would keep
     /// a result of discovery that is outdated soon.
-    pub(crate) fn keep_kinds(&mut self, digest: Option<&str>, kinds: &Arc<Kinds>) {
+    pub(crate) fn store_kinds(&mut self, digest: Option<&str>, kinds: &Arc<Kinds>) {
         self.rendered_with = digest.map(|_| Arc::clone(kinds));
     }
 }
@@ -320,9 +320,9 @@ mod tests {
     #[test]
     fn kinds_are_kept_only_for_content_that_depends_on_them() {
         let (mut state, kinds) = (ComponentState::default(), Arc::<Kinds>::default());
-        state.keep_kinds(Some("sha256:1"), &kinds);
+        state.store_kinds(Some("sha256:1"), &kinds);
         assert!(state.rendered_with.is_some());
-        state.keep_kinds(None, &kinds);
+        state.store_kinds(None, &kinds);
         assert!(state.rendered_with.is_none());
         assert_eq!(Arc::strong_count(&kinds), 1);
     }

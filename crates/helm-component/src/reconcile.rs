@@ -108,14 +108,14 @@ impl<'a> Pass<'a> {
             pass.state.recorded.failed_revision = None;
             pass.state.loaded = None;
         }
-        pass.name_version();
+        pass.set_module_version();
         pass.rescope();
         pass.forget_deleted_namespaces();
         Ok(pass)
     }
 
     /// Sets the module version that applied objects carry.
-    fn name_version(&mut self) {
+    fn set_module_version(&mut self) {
         self.ownership.version = observe::rollback::module_version(self).unwrap_or_default();
     }
 
@@ -172,14 +172,16 @@ impl<'a> Pass<'a> {
                 Step::ReadCauses => self.read_causes(&seen).await,
                 Step::Remove => self.remove(&seen).await,
                 Step::Stop(StopReason::WaitingForSync) => {
-                    let stop_reason =
-                        self.answers().await.map_or_else(StopReason::Failed, |()| StopReason::WaitingForSync);
+                    let stop_reason = self
+                        .check_target()
+                        .await
+                        .map_or_else(StopReason::Failed, |()| StopReason::WaitingForSync);
                     return Ok((stop_reason, seen));
                 }
                 Step::Stop(stop_reason) => return Ok((stop_reason, seen)),
             }
             if let Some(failure) = self.done.load.take() {
-                if loads_desired && self.gives_up_retry(&failure) {
+                if loads_desired && self.end_failed_retry(&failure) {
                     continue;
                 }
                 let seen = observe::observe(self);
@@ -195,7 +197,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Checks that the target answers, since streams that cannot connect report nothing.
-    async fn answers(&self) -> Result<(), Failure> {
+    async fn check_target(&self) -> Result<(), Failure> {
         // A recent answer to another request suffices: after a restart, all components would send requests at once.
         let Contact { answered, held_for, .. } = self.context.target.contact();
         if held_for.is_none() && answered.is_some_and(|ago| ago < WATCH_SYNC_TIMEOUT) {
@@ -233,7 +235,7 @@ impl<'a> Pass<'a> {
         self.state.watch_wait = watch_wait.or_else(|| is_syncing.then(|| WatchWait::begin(Instant::now())));
         self.watch_terminating_namespaces();
         self.leave_hooks();
-        self.forget_before(seen);
+        self.clear_prune_baseline(seen);
         self.retain_ownership_requests(seen);
         self.settle_sent(seen);
         if stop_reason == StopReason::Ready {

@@ -97,7 +97,7 @@ pub(crate) fn before_apply(release: ReleaseHooks<'_>) -> Option<Hooks> {
 }
 
 /// Returns the record to store with the apply if hooks are disabled: the hooks of the removal may be enabled by then.
-pub(crate) fn left_out(release: ReleaseHooks<'_>) -> Option<Hooks> {
+pub(crate) fn record_if_disabled(release: ReleaseHooks<'_>) -> Option<Hooks> {
     are_of_removal(release.hooks).then(|| Hooks {
         digest: release.content.to_owned(),
         event: release.change.after().as_str().to_owned(),

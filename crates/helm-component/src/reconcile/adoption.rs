@@ -43,7 +43,7 @@ impl Pass<'_> {
             ..Adoption::default()
         };
         let found = self.installed_by(&existing, &release).await?;
-        let hooks = if is_same { ran(&loaded) } else { None };
+        let hooks = if is_same { completed_hooks(&loaded) } else { None };
         self.store_removal_hooks(&loaded, hooks.as_ref()).await?;
         let before = self.state.recorded.clone();
         for (identity, entry) in found {
@@ -60,7 +60,7 @@ impl Pass<'_> {
         }
         tracing::info!(component = %self.key.name, release = %release.name, revision = existing.revision,
             "a Helm release is taken over");
-        let kept = self.keep_adoption(adopted).await;
+        let kept = self.store_adoption(adopted).await;
         if kept.is_err() {
             // Otherwise the next pass would continue with state that no other process could know.
             self.state.recorded = before;
@@ -69,7 +69,7 @@ impl Pass<'_> {
     }
 
     /// Stores the adoption on the hub before any object is applied: a new process could not find it again.
-    async fn keep_adoption(&mut self, adopted: Adoption) -> Result<(), Failure> {
+    async fn store_adoption(&mut self, adopted: Adoption) -> Result<(), Failure> {
         let mut fields = FreeForm::new();
         fields.insert("adopted".to_owned(), json!(adopted));
         self.pack_record().await;
@@ -185,7 +185,7 @@ impl Pass<'_> {
             inputs_digest: Some(inputs.requested_digest.clone()),
             ..Adoption::default()
         };
-        self.keep_adoption(adopted).await?;
+        self.store_adoption(adopted).await?;
         Ok(true)
     }
 
@@ -231,7 +231,7 @@ fn is_of(metadata: &ObjectMeta, release: &Release) -> bool {
 }
 
 /// Returns the record of hooks for content that Helm installed: the hooks of its installation have run.
-fn ran(loaded: &LoadedContent) -> Option<Hooks> {
+fn completed_hooks(loaded: &LoadedContent) -> Option<Hooks> {
     let hooks = &loaded.prepared.hooks;
     let has_delete_hooks = hooks::are_of_removal(hooks);
     (!hooks.is_empty()).then(|| Hooks {

@@ -193,7 +193,7 @@ impl Pass<'_> {
         if !is_as_found || adoption::foreign(self) == ForeignObjectPolicy::Apply {
             self.state.recorded.adopted = None;
         }
-        self.state.keep_kinds(loaded.kinds.as_deref(), &self.kinds);
+        self.state.store_kinds(loaded.kinds.as_deref(), &self.kinds);
         self.state.recorded.values_from.clone_from(&loaded.values_from);
         self.state.recorded.digests = Digests {
             inputs: Some(loaded.inputs.clone()),
@@ -270,7 +270,7 @@ impl Pass<'_> {
     /// Requests objects that other components own: an owner that drops one transfers it to this component, which would
     /// adopt it once it has no owner.
     fn request_ownership(&self, applied: &ApplyReport) {
-        if !self.takes_what_is_nobodys() || self.context.is_dry_run() {
+        if !self.adopts_unowned_objects() || self.context.is_dry_run() {
             return;
         }
         let owners = applied.errors().filter_map(|(_, refusal)| match refusal {
@@ -287,7 +287,7 @@ impl Pass<'_> {
     /// objects are unknown.
     pub(super) fn retain_ownership_requests(&self, seen: &plan::Observed) {
         let requests = &self.shared.ownership_requests;
-        if self.operation == Operation::Remove || !self.takes_what_is_nobodys() {
+        if self.operation == Operation::Remove || !self.adopts_unowned_objects() {
             requests.forget(&self.key);
         } else if seen.content != Content::Stale {
             let wanted: BTreeSet<&Identity> = seen.objects.iter().map(|object| &object.identity).collect();
@@ -319,7 +319,7 @@ impl Pass<'_> {
         }
     }
 
-    fn takes_what_is_nobodys(&self) -> bool {
+    fn adopts_unowned_objects(&self) -> bool {
         self.context.resource.spec.adopt == Adopt::Unowned
     }
 

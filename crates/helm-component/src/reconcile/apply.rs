@@ -81,7 +81,7 @@ impl Pass<'_> {
     pub(super) async fn apply_crds(&mut self, seen: &plan::Observed) {
         let Some(loaded) = self.state.loaded.clone() else { return };
         self.done.crds_applied = true;
-        self.note_before(&loaded);
+        self.record_prune_baseline(&loaded);
         let due: BTreeSet<&Identity> = seen
             .objects
             .iter()
@@ -133,7 +133,7 @@ impl Pass<'_> {
             self.done.load = Some(failure);
             return;
         }
-        self.note_before(&loaded);
+        self.record_prune_baseline(&loaded);
         let due = seen
             .objects
             .iter()

@@ -18,7 +18,7 @@ impl Pass<'_> {
             // Otherwise a new process would render other tests than these.
             self.state.loaded = None;
         }
-        let loaded = self.at_hand().await?;
+        let loaded = self.desired_content().await?;
         let content = observe::hooks::content_of_tests(&loaded.source, &loaded.values, &request);
         let ended = if self.is_over(&content) {
             Ok(None)

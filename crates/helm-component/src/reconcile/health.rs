@@ -61,7 +61,7 @@ impl Pass<'_> {
     }
 
     async fn read_and_judge(&self, identity: Identity) -> Result<(), Failure> {
-        let Some(object) = self.whole(&identity).await.map_err(|error| failure(&error))? else {
+        let Some(object) = self.read_object(&identity).await.map_err(|error| failure(&error))? else {
             return Ok(());
         };
         let Ok(rules) = self.rules.clone() else { return Ok(()) };
@@ -71,7 +71,7 @@ impl Pass<'_> {
         evaluate_on_thread(&group, JUDGING_DEADLINE, judge).await
     }
 
-    async fn whole(&self, identity: &Identity) -> Result<Option<DynamicObject>, CallError> {
+    async fn read_object(&self, identity: &Identity) -> Result<Option<DynamicObject>, CallError> {
         let Some(mapping) = self.kinds.preferred(&identity.group_kind()) else { return Ok(None) };
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let found = api.get_opt(&identity.name).await;
@@ -134,18 +134,18 @@ impl Pass<'_> {
     /// Returns the cause that a workload or its newest Pods show; `None` if they show none.
     async fn read_cause(&self, identity: &Identity) -> Result<Option<String>, Failure> {
         if identity.is("", "Pod") {
-            let pod = self.whole(identity).await.map_err(|error| failure(&error))?;
+            let pod = self.read_object(identity).await.map_err(|error| failure(&error))?;
             return Ok(pod.and_then(|pod| kyma_health::pod_failure_reason(&pod.data)));
         }
         if !kyma_health::creates_pods(&identity.group, &identity.kind) {
             return Ok(None);
         }
-        let workload = self.whole(identity).await.map_err(|error| failure(&error))?;
+        let workload = self.read_object(identity).await.map_err(|error| failure(&error))?;
         let Some(workload) = workload else { return Ok(None) };
         let Some(mut selector) = selector(&workload.data) else { return Ok(None) };
         let mut owner = workload.metadata.uid.clone().unwrap_or_default();
         if identity.is("apps", "Deployment") {
-            let sets = self.listed(&GroupKind::new("apps", "ReplicaSet"), identity, &selector).await?;
+            let sets = self.list_objects(&GroupKind::new("apps", "ReplicaSet"), identity, &selector).await?;
             let newest = sets.into_iter().filter(|set| is_owned_by(set, &owner)).max_by_key(revision);
             let Some(newest) = newest else { return Ok(None) };
             if let Some(refused) = kyma_health::replica_failure(&newest.data) {
@@ -156,7 +156,7 @@ impl Pass<'_> {
             }
             owner = newest.metadata.uid.unwrap_or_default();
         }
-        let pods = self.listed(&GroupKind::new("", "Pod"), identity, &selector).await?;
+        let pods = self.list_objects(&GroupKind::new("", "Pod"), identity, &selector).await?;
         let own =
             pods.iter().filter(|pod| is_owned_by(pod, &owner) && pod.metadata.deletion_timestamp.is_none());
         let mut own: Vec<&DynamicObject> = own.collect();
@@ -167,7 +167,7 @@ impl Pass<'_> {
         Ok(said.or_else(|| kyma_health::replica_failure(&workload.data)))
     }
 
-    async fn listed(
+    async fn list_objects(
         &self,
         kind: &GroupKind,
         of: &Identity,

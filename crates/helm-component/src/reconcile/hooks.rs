@@ -44,10 +44,10 @@ impl Pass<'_> {
         let event = due.change.after();
         let record = match self.context.resource.spec.hooks {
             HookPolicy::Run => hooks::before_apply(due),
-            HookPolicy::Skip => hooks::left_out(due),
+            HookPolicy::Skip => hooks::record_if_disabled(due),
         };
         self.store_removal_hooks(&loaded, record.as_ref()).await?;
-        self.keep_record(event, record).await
+        self.store_record(event, record).await
     }
 
     pub(super) async fn hooks(
@@ -66,7 +66,7 @@ impl Pass<'_> {
             *self.record_mut(event) = Some(Hooks { phase: HookPhase::Succeeded, ..run });
             return Ok(None);
         }
-        self.keep_record(event, Some(run.clone())).await?;
+        self.store_record(event, Some(run.clone())).await?;
         if let Some(left) = self.await_hooks(&own, &self.mark(&run)) {
             self.done.hook_left = Some(left);
             return Ok(Some(format!("the watch that shows how {event} hooks end")));
@@ -93,7 +93,7 @@ impl Pass<'_> {
             if run.succeeded.iter().flatten().any(|succeeded| *succeeded == name) {
                 continue;
             }
-            match self.one(hook, &run).await {
+            match self.run_hook(hook, &run).await {
                 Ok(HookProgress::Succeeded) => {
                     run.running = None;
                     run.running_uid = None;
@@ -107,7 +107,7 @@ impl Pass<'_> {
                     if run.running_uid.is_some() {
                         // The object may be gone before the next process reads it, which must know that it was
                         // created.
-                        self.keep_record(event, Some(run)).await?;
+                        self.store_record(event, Some(run)).await?;
                     } else {
                         *self.record_mut(event) = Some(run);
                     }
@@ -133,12 +133,12 @@ impl Pass<'_> {
         }
         // Written to the hub before any deletion, as otherwise a new process would run the hooks again.
         run.phase = HookPhase::Cleaning;
-        self.keep_record(event, Some(run)).await?;
+        self.store_record(event, Some(run)).await?;
         Ok(None)
     }
 
     /// Runs one hook as far as possible without waiting.
-    async fn one(&self, hook: &Hook, run: &Hooks) -> Result<HookProgress, Failure> {
+    async fn run_hook(&self, hook: &Hook, run: &Hooks) -> Result<HookProgress, Failure> {
         let mark = self.mark(run);
         let mapping = self.hook_kind(hook)?;
         let (hook_watches, identity) = (&self.shared.hook_watches, hook.identity());
@@ -206,7 +206,7 @@ impl Pass<'_> {
     ) -> Result<Failure, Failure> {
         let why = format!("{} hook {}: {why}", run.event, failed.name());
         let (names, mark) = (run.succeeded.clone().unwrap_or_default(), self.mark(&run));
-        self.keep_record(event, Some(hooks::fail(run, &why, Timestamp::now()))).await?;
+        self.store_record(event, Some(hooks::fail(run, &why, Timestamp::now()))).await?;
         // In the order in which Helm deletes them.
         if failed.goes(DeletePolicy::Failed) {
             self.delete_own(failed, &mark).await?;
@@ -245,7 +245,7 @@ impl Pass<'_> {
         if event == Event::Test { &mut recorded.tests } else { &mut recorded.hooks }
     }
 
-    async fn keep_record(&mut self, event: Event, record: Option<Hooks>) -> Result<(), Failure> {
+    async fn store_record(&mut self, event: Event, record: Option<Hooks>) -> Result<(), Failure> {
         if self.record_of(event) == record.as_ref() {
             return Ok(());
         }

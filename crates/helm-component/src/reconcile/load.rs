@@ -41,7 +41,7 @@ impl Pass<'_> {
         };
         match loaded {
             Ok(loaded) => {
-                self.tell_warnings(&loaded);
+                self.report_warnings(&loaded);
                 self.state.loaded = Some(loaded);
                 // The content may bring kinds that are not watched yet.
                 self.done.watching = false;
@@ -72,7 +72,7 @@ impl Pass<'_> {
     }
 
     /// Reports warnings about new content, once.
-    fn tell_warnings(&mut self, loaded: &LoadedContent) {
+    fn report_warnings(&mut self, loaded: &LoadedContent) {
         let warnings = &loaded.prepared.warnings;
         let ComponentState { recorded, warned, .. } = &mut self.state;
         let is_told = recorded.is(loaded) || warned.as_ref() == Some(&loaded.rendered);

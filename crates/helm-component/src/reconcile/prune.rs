@@ -87,7 +87,7 @@ impl Pass<'_> {
 
     /// Counts the objects before content is applied, which may take several passes, for example while a kind is
     /// missing.
-    pub(super) fn note_before(&mut self, loaded: &LoadedContent) {
+    pub(super) fn record_prune_baseline(&mut self, loaded: &LoadedContent) {
         let objects = self.own(&self.state.recorded.inventory).count();
         let api_version_gone = self.lost_api_version(loaded);
         let recorded = &mut self.state.recorded;
@@ -120,7 +120,7 @@ impl Pass<'_> {
 
     /// Forgets the number of objects before the content, once all objects of the content exist and none is left to
     /// prune.
-    pub(super) fn forget_before(&mut self, seen: &Observed) {
+    pub(super) fn clear_prune_baseline(&mut self, seen: &Observed) {
         let is_over = match seen.content {
             Content::Recorded => true,
             Content::Loaded => seen.is_complete() && seen.surplus().is_empty(),
@@ -233,16 +233,16 @@ impl Pass<'_> {
         self.state.recorded.inventory = removal.remaining(before);
         self.settle(removal.gone.iter().chain(removal.kept.keys()));
         self.done.kept.extend(removal.kept.keys().cloned());
-        self.tell_of("no longer served, forgotten: ", &named(&removal.unserved));
+        self.report_objects("no longer served, forgotten: ", &named(&removal.unserved));
         let left = left(removal, &self.hook_identities());
-        self.tell_of(LEFT_OBJECTS_PREFIX, &left);
+        self.report_objects(LEFT_OBJECTS_PREFIX, &left);
         self.state.recorded.left.retain(|said| !left.contains(said));
         self.state.recorded.left.extend(left);
         removal.failed.first().map_or(Ok(()), |error| Err(failure(error)))
     }
 
     /// Emits one warning event about objects that the operator no longer manages.
-    fn tell_of(&self, what: &str, objects: &[String]) {
+    fn report_objects(&self, what: &str, objects: &[String]) {
         if !objects.is_empty() {
             let note = format!("{what}{}", objects.join(", "));
             self.context.events.warning(&*self.context.resource, Reason::Orphaned, "Delete", &note);

@@ -125,14 +125,14 @@ impl Pass<'_> {
         if self.has_nothing() {
             // The release may consist of hooks alone.
             for event in [Event::PreDelete, Event::PostDelete] {
-                if let Some(waiting) = self.hooks_of_removal(event).await? {
+                if let Some(waiting) = self.run_removal_hooks(event).await? {
                     return Ok(vec![waiting]);
                 }
             }
             return Ok(vec![]);
         }
         self.refuse_while_blocked().await?;
-        if let Some(waiting) = self.hooks_of_removal(Event::PreDelete).await? {
+        if let Some(waiting) = self.run_removal_hooks(Event::PreDelete).await? {
             return Ok(vec![waiting]);
         }
         if let Some(waiting) = self.remove_default_resource().await? {
@@ -159,7 +159,7 @@ impl Pass<'_> {
         if !left.is_empty() {
             return Ok(left);
         }
-        Ok(self.hooks_of_removal(Event::PostDelete).await?.into_iter().collect())
+        Ok(self.run_removal_hooks(Event::PostDelete).await?.into_iter().collect())
     }
 
     /// Reports whether nothing on the target belongs to the component, for example since another system installed the

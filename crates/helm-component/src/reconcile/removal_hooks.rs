@@ -22,7 +22,7 @@ const REMEDY: &str = "spec.hooks: Skip lets the removal go on without its hooks"
 
 impl Pass<'_> {
     /// Runs the hooks of a removal event, as of the installed release; returns what it waits for.
-    pub(super) async fn hooks_of_removal(&mut self, event: Event) -> Result<Option<String>, Failure> {
+    pub(super) async fn run_removal_hooks(&mut self, event: Event) -> Result<Option<String>, Failure> {
         let skips = self.context.resource.spec.hooks == HookPolicy::Skip;
         if skips || hooks::is_over(self.state.recorded.hooks.as_ref(), event) {
             return Ok(None);

@@ -36,7 +36,7 @@ impl Pass<'_> {
     }
 
     async fn store_release(&mut self) -> Result<RollbackTarget, Failure> {
-        let loaded = self.at_hand().await?;
+        let loaded = self.desired_content().await?;
         // A rollback target is applied as it was rendered, whatever API versions the cluster serves.
         let digests = Digests { api_versions: None, ..self.state.recorded.digests.clone() };
         let source = digests.source.clone().unwrap_or_default();
@@ -62,7 +62,7 @@ impl Pass<'_> {
     }
 
     /// Returns the desired content; loads it if necessary.
-    pub(super) async fn at_hand(&mut self) -> Result<LoadedContent, Failure> {
+    pub(super) async fn desired_content(&mut self) -> Result<LoadedContent, Failure> {
         let held = self.state.loaded.as_ref().filter(|loaded| Some(&*loaded.inputs) == desired_inputs(self));
         if let Some(loaded) = held {
             return Ok(loaded.clone());
@@ -105,7 +105,7 @@ impl Pass<'_> {
         self.context.checkpoint(fields(json!({"failedRevision": failed, "digests": digests}))).await?;
         self.state.recorded.failed_revision = Some(failed);
         self.state.recorded.digests = digests;
-        self.start_anew(Some(loaded));
+        self.reset_pass(Some(loaded));
         self.remember();
         Ok(())
     }
@@ -117,7 +117,7 @@ impl Pass<'_> {
         match self.context.checkpoint(fields(json!({"failedRevision": failed}))).await {
             Ok(()) => {
                 self.state.recorded.failed_revision = Some(failed);
-                self.start_anew(None);
+                self.reset_pass(None);
                 self.remember();
                 self.retried = true;
             }
@@ -127,23 +127,23 @@ impl Pass<'_> {
 
     /// Ends a retry whose content cannot be loaded: the installed release stays until the next retry. Reports whether
     /// that was the case.
-    pub(super) fn gives_up_retry(&mut self, failure: &Failure) -> bool {
+    pub(super) fn end_failed_retry(&mut self, failure: &Failure) -> bool {
         let failed = self.state.recorded.failed_revision.clone().filter(|failed| failed.retrying);
         let Some(failed) = failed.filter(|_| !failure.is_about_hub()) else { return false };
         let version = failed.version.clone();
         let again =
             rollback::failed(Some(&failed), &failed.inputs_digest, version, failure, Timestamp::now());
         self.state.recorded.failed_revision = Some(again);
-        self.start_anew(None);
+        self.reset_pass(None);
         true
     }
 
     /// Resets the state of this pass, which is about the other release.
-    fn start_anew(&mut self, loaded: Option<LoadedContent>) {
+    fn reset_pass(&mut self, loaded: Option<LoadedContent>) {
         self.done = CompletedSteps::default();
         self.state.loaded = loaded;
         self.state.unready_since = None;
-        self.name_version();
+        self.set_module_version();
         self.rescope();
     }
 
@@ -152,7 +152,8 @@ impl Pass<'_> {
         &self,
         target: &RollbackTarget,
     ) -> Result<LoadedContent, Failure> {
-        let mut loaded = self.read_stored_release(target).await?.map_err(|gone| self.lost(&gone))?;
+        let mut loaded =
+            self.read_stored_release(target).await?.map_err(|gone| self.rollback_unavailable(&gone))?;
         if let Some(failed) = &self.state.recorded.failed_revision {
             loaded.release = rollback::attempt_digest(&loaded.release, failed);
         }
@@ -160,7 +161,7 @@ impl Pass<'_> {
     }
 
     /// Returns the failure for a rollback target that no longer exists. The failed release is retried at its time.
-    fn lost(&self, gone: &StoredReleaseError) -> Failure {
+    fn rollback_unavailable(&self, gone: &StoredReleaseError) -> Failure {
         let failure = Failure::new(Reason::RollbackUnavailable, gone.to_string());
         let failed = self.state.recorded.failed_revision.as_ref();
         let left = failed.and_then(|failed| rollback::time_until_retry(failed, Timestamp::now()));
