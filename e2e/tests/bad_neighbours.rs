@@ -23,7 +23,7 @@ const TASKS_ELSE: usize = 150;
 const GIVEN_BACK: Duration = Duration::from_mins(4);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_targets_keep_no_other_from_becoming_ready_and_cost_a_bounded_number_of_sockets_and_tasks() {
+async fn bad_targets_delay_no_others_and_use_bounded_resources() {
     Box::pin(story()).await.unwrap();
 }
 

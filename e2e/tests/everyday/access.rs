@@ -71,7 +71,7 @@ fn an_expired_certificate_is_reported() -> Result<()> {
 }
 
 #[test]
-fn e41_a_token_that_the_target_does_not_take_any_more_is_reported_until_it_is_replaced() -> Result<()> {
+fn e41_refused_token_is_reported_until_it_is_replaced() -> Result<()> {
     row("expired-token", async |row| {
         let gone = row.world.quay.service_account("leaver", "leaver").await?;
         let accounts: kube::Api<k8s_openapi::api::core::v1::ServiceAccount> =

@@ -25,7 +25,7 @@ async fn landscape() -> Landscape {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn e10_modules_come_are_upgraded_wait_for_their_users_objects_and_go_without_a_trace() {
+async fn e10_modules_are_installed_upgraded_and_removed_completely() {
     let _turn = TURN.lock().await;
     let Some(inputs) = testbed::inputs("third-party modules").unwrap() else { return };
     let modules = inputs::modules::all(&inputs).unwrap();

@@ -25,7 +25,7 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 static LANDSCAPE: OnceCell<Mutex<Landscape>> = OnceCell::const_new();
 
 #[test]
-fn a_module_installed_by_hand_is_taken_over_and_one_that_is_not_enabled_is_left_alone() -> Result<()> {
+fn module_installed_by_user_is_adopted_only_while_enabled() -> Result<()> {
     alone(async |landscape| Box::pin(by_hand::tell(landscape)).await)
 }
 
@@ -35,8 +35,7 @@ fn two_operators_write_one_status_at_once_again_and_again_and_lose_no_condition(
 }
 
 #[test]
-fn e02_a_kyma_deleted_with_foreground_propagation_waits_for_its_users_objects_and_takes_everything()
--> Result<()> {
+fn e02_foreground_deletion_of_kyma_waits_for_user_objects() -> Result<()> {
     alone(async |landscape| {
         let target = landscape.fresh_target("pier").await?;
         let landscape = &*landscape;

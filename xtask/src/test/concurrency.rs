@@ -27,7 +27,7 @@ const TESTS: &[(&str, &str)] = &[
     // The user changes the selection during a removal, and a release follows.
     (
         "crates/kyma-operator/tests/real/choices.rs",
-        "e10_e13_modules_are_let_go_of_and_a_removal_is_upgraded_and_taken_back_by_another_choice",
+        "e10_e13_removal_is_upgraded_and_withdrawn_by_new_selection",
     ),
     // A module is orphaned and adopted again before its removal has ended.
     (
@@ -42,7 +42,7 @@ const TESTS: &[(&str, &str)] = &[
     // The garbage collector deletes too, other finalizers remain, and the target stops in between.
     (
         "crates/kyma-operator/tests/real/faults.rs",
-        "e02_e08_a_deleted_kyma_waits_for_a_blocked_module_until_its_access_is_gone_long_enough",
+        "e02_e08_deleted_kyma_waits_for_module_until_access_is_lost",
     ),
     // Credentials change during a session.
     (
@@ -67,7 +67,7 @@ const TESTS: &[(&str, &str)] = &[
     // A version is released during the removal.
     (
         "crates/helm-component/tests/clusters/blocking.rs",
-        "e13_while_a_removal_is_blocked_the_next_version_with_a_new_version_of_its_kinds_is_taken_over",
+        "e13_blocked_removal_is_upgraded_to_a_release_with_new_crds",
     ),
     // A user deletes objects of two components, one of which must be left alone.
     (
@@ -75,10 +75,7 @@ const TESTS: &[(&str, &str)] = &[
         "e17_a_component_with_the_skip_label_is_left_alone_until_the_label_goes",
     ),
     // All operators and the garbage collector act on the same deletion.
-    (
-        "e2e/tests/one_kyma/main.rs",
-        "e02_a_kyma_deleted_with_foreground_propagation_waits_for_its_users_objects_and_takes_everything",
-    ),
+    ("e2e/tests/one_kyma/main.rs", "e02_foreground_deletion_of_kyma_waits_for_user_objects"),
 ];
 
 /// Results of each test.
@@ -244,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_counted_by_test_and_a_failure_or_a_missing_round_is_none_that_went_well() {
+    fn rounds_and_failures_are_counted_per_test() {
         let mut outcome = Outcome::default();
         for (test, seconds) in [("a::b", "1.5"), ("a::b", "0.5"), ("a::b", "9.0"), ("c", "2.0")] {
             outcome.read(&format!("test c ... round 1 of 3 of {test}: {seconds} s")).unwrap();

@@ -36,7 +36,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[tokio::test]
-async fn what_many_components_want_with_credentials_of_their_own_is_pulled_once_and_each_proves_itself() {
+async fn component_is_pulled_once_but_each_credential_is_authorized() {
     let server = Server::start(for_the_right(Component::new())).await;
     let client = Client::new(&[&server]);
     // User names of this length align `:right` with the groups of base64.

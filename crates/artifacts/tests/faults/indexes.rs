@@ -145,7 +145,7 @@ impl Charts {
 }
 
 #[tokio::test]
-async fn index_and_archive_come_once_however_many_credentials_ask_and_each_shows_that_it_may() {
+async fn chart_is_downloaded_once_but_each_credential_is_authorized() {
     for kind in [Kind::Tagged, Kind::WithoutHead] {
         let charts = Charts::start(kind).await;
         let client = Client::new(&[&charts.server]);
@@ -230,7 +230,7 @@ async fn what_was_found_in_an_index_is_not_looked_up_in_it_again() {
 }
 
 #[tokio::test]
-async fn a_version_that_was_published_since_is_found_and_one_that_was_not_is_asked_for_once() {
+async fn new_chart_version_is_found_and_missing_one_is_requested_once() {
     let charts = Charts::start(Kind::Tagged).await;
     let client = Client::new(&[&charts.server]);
     charts.read(&client, "1.3.0", 1).await.unwrap();

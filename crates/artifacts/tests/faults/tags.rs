@@ -95,8 +95,7 @@ async fn a_page_on_another_host_is_not_fetched() {
 }
 
 #[tokio::test]
-async fn a_page_named_by_a_host_that_the_registry_redirects_to_does_not_get_the_credentials_of_the_registry()
-{
+async fn tag_page_linked_by_a_redirect_target_gets_no_credentials() {
     let elsewhere = Server::start(|request| {
         if request.path.contains("last=") {
             page(&["9.9.9"], None)

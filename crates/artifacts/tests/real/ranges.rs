@@ -11,7 +11,7 @@ use crate::charts::{helm, packaged};
 const PUSHED: [&str; 6] = ["1.2.0", "1.9.1", "1.10.0+build.3", "1.11.0-rc.1", "2.0.0", "0.1.0"];
 
 #[tokio::test]
-async fn the_highest_version_in_a_range_is_found_in_a_registry_with_the_digest_of_its_manifest() {
+async fn registry_range_resolves_to_highest_version_with_its_digest() {
     let setup = Setup::new().await;
     let directory = setup.directory.path();
     let remote = format!("oci://{}/charts", setup.registry.address());

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_that_has_hooks_before_and_none_after_tells_whether_it_has_some_of_a_removal() {
+    fn pre_install_hooks_record_whether_delete_hooks_exist() {
         let ran = |has_delete_hooks: bool| Hooks {
             has_delete_hooks,
             ..record(Event::PreInstall, HookPhase::Succeeded)

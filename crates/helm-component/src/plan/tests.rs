@@ -460,7 +460,7 @@ fn objects_that_are_not_ready_in_time_are_late_until_they_are_ready() {
 }
 
 #[test]
-fn an_object_that_somebody_fights_for_is_left_alone_and_named_while_others_are_put_right() {
+fn object_of_competing_writer_is_reported_and_others_corrected() {
     let mut seen = running(vec![object(config("a")), object(config("b"))]);
     seen.objects[0] = ObjectState { drift: Some(Drift::Changed), flapping: true, ..seen.objects[0].clone() };
     assert_eq!(next(&seen), Step::Stop(StopReason::DriftFlapping(vec![config("a").to_string()])));

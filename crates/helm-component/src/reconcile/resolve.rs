@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_is_due_at_its_moment_within_the_interval_after_a_restart_and_earlier_where_that_is_shortened() {
+    fn source_check_follows_interval_after_restart_and_shortening() {
         let (now, hour, minute) = (Instant::now(), Duration::from_hours(1), Duration::from_mins(1));
         assert_eq!(next_check(Some(now + minute), hour, now, 0.5), now + minute);
         assert_eq!(next_check(None, hour, now, 0.5), now + hour / 2);

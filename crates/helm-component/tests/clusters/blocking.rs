@@ -67,8 +67,7 @@ async fn until_blocked_by(world: &World, name: &str, blockers: &[&str]) -> Resul
 }
 
 #[tokio::test]
-async fn e32_e35_e37_with_policy_ignore_every_object_of_a_user_blocks_in_whichever_namespace_and_scope()
--> Result<()> {
+async fn e32_e35_e37_policy_ignore_lets_any_user_object_block_removal() -> Result<()> {
     let world = world().await?;
     let source = world.push("villa", "1.0.0", &manifest("villa")).await?;
     let spec = json!({
@@ -130,8 +129,7 @@ async fn with_policy_ignore_a_default_resource_created_before_is_kept() -> Resul
 }
 
 #[tokio::test]
-async fn e34_e38_a_users_object_of_the_cluster_blocks_and_then_the_default_one_by_its_finalizer() -> Result<()>
-{
+async fn e34_e38_removal_waits_for_user_object_then_default_finalizer() -> Result<()> {
     let world = world().await?;
     let source = world.push("manor", "1.0.0", &manifest("manor")).await?;
     let spec = json!({
@@ -165,8 +163,7 @@ async fn e34_e38_a_users_object_of_the_cluster_blocks_and_then_the_default_one_b
 }
 
 #[tokio::test]
-async fn e13_while_a_removal_is_blocked_the_next_version_with_a_new_version_of_its_kinds_is_taken_over()
--> Result<()> {
+async fn e13_blocked_removal_is_upgraded_to_a_release_with_new_crds() -> Result<()> {
     rounds(upgraded_while_blocked).await
 }
 

@@ -205,8 +205,7 @@ async fn a_quota_that_is_used_up_is_tried_again_until_it_has_room() -> Result<()
 }
 
 #[tokio::test]
-async fn a_field_that_cannot_change_is_named_and_the_object_comes_anew_once_somebody_deletes_it() -> Result<()>
-{
+async fn immutable_field_is_reported_until_user_deletes_the_object() -> Result<()> {
     let world = world().await?;
     let name = "fixed";
     let content = |value: &str| {

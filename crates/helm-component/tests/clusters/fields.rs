@@ -302,8 +302,7 @@ fn versions(crd: &CustomResourceDefinition) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn crds_are_made_once_where_the_spec_says_so_and_those_of_templates_are_kept_up_to_date() -> Result<()>
-{
+async fn policy_create_keeps_crds_of_directory_and_updates_templates() -> Result<()> {
     let world = world().await?;
     let files = |versions: &[&str]| {
         [("crds/beds.yaml", crd("beds", versions)), ("templates/rows.yaml", crd("rows", versions))]

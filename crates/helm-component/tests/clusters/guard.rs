@@ -113,8 +113,7 @@ metadata: {name: later}
 ";
 
 #[tokio::test]
-async fn what_waits_for_the_end_of_something_else_goes_after_it_also_where_drift_is_only_told() -> Result<()>
-{
+async fn prune_waits_for_terminating_object_also_in_drift_mode_warn() -> Result<()> {
     let world = world().await?;
     let source = push(world, "lingering", "1.0.0", &[("templates/all.yaml", HELD)]).await?;
     let spec = |all: bool| {

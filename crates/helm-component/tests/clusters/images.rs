@@ -46,8 +46,7 @@ async fn images(world: &World, name: &str) -> Result<Vec<String>> {
 }
 
 #[tokio::test]
-async fn e40_a_component_transferred_to_another_registry_runs_the_images_that_were_transferred_with_it()
--> Result<()> {
+async fn e40_transferred_component_runs_the_transferred_images() -> Result<()> {
     let world = world().await?;
     let origin = ["origin.example/prod/init:1.0.0", "origin.example/prod/operator:1.0.0"];
     let source = world.push_with_images(MODULES, "ferry", "1.0.0", &manifest("ferry"), &origin).await?;

@@ -99,8 +99,7 @@ async fn all_that_is_told(world: &World, name: &str) -> Result<String> {
 }
 
 #[tokio::test]
-async fn e46_the_deployers_secret_gets_the_hubs_data_and_what_is_wrong_with_that_is_told_apart() -> Result<()>
-{
+async fn e46_deployer_secret_gets_hub_data_and_faults_have_reasons() -> Result<()> {
     let world = world().await?;
     let source = world.push("deployer", "1.0.0", &manifest("registry")).await?;
     world.apply("deployer", module(&source, "deployer")).await?;
@@ -141,8 +140,7 @@ async fn e46_the_deployers_secret_gets_the_hubs_data_and_what_is_wrong_with_that
 }
 
 #[tokio::test]
-async fn e47_another_restricted_module_keeps_its_own_data_and_a_kymas_workloads_get_the_pull_secret()
--> Result<()> {
+async fn e47_other_module_keeps_its_data_and_kyma_gets_pull_secret() -> Result<()> {
     let world = world().await?;
     create(world, "guarded", "guarded", &docker_config("hush")).await?;
     let source = world.push("guarded", "1.0.0", &manifest("guarded")).await?;

@@ -66,8 +66,7 @@ pub(crate) fn kind(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn e11_i119_i121_i123_i124_a_module_comes_with_its_default_resource_is_upgraded_and_goes_unaided()
--> Result<()> {
+async fn e11_i119_i121_i123_i124_module_lifecycle_with_default_cr() -> Result<()> {
     let world = world().await?;
     comes_and_is_upgraded(world).await?;
     world.delete("lamp", "Delete").await?;

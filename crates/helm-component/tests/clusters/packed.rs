@@ -21,8 +21,7 @@ const KEPT: usize = 1_900;
 const DEADLINE: Duration = Duration::from_mins(5);
 
 #[tokio::test]
-async fn a_record_too_large_for_a_status_is_packed_and_one_that_cannot_be_read_is_found_again() -> Result<()>
-{
+async fn large_inventory_is_packed_and_unreadable_one_is_rebuilt() -> Result<()> {
     let mut world = World::start().await?;
     let mut step = Step::begin(&world)?;
     let other = "---\napiVersion: v1\nkind: Secret\nmetadata: {name: other}\n";

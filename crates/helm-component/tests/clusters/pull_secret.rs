@@ -12,7 +12,7 @@ use crate::source::config;
 use crate::world::{ACCESS, HUB_NAMESPACE, LOGIN, World, ready_of};
 
 #[tokio::test]
-async fn a_chart_in_the_cache_is_only_for_components_whose_pull_secret_the_registry_accepts() -> Result<()> {
+async fn cached_chart_is_served_only_if_registry_accepts_credentials() -> Result<()> {
     let world = World::start_with(&["--oci-registry-cred-secret=fleet"]).await?;
     let mut source =
         push(&world, "guarded", "1.0.0", &[("templates/config.yaml", &config("guarded", "one"))]).await?;

@@ -16,8 +16,7 @@ use crate::module::manifest;
 use crate::world::{DEADLINE, apply_yaml, ready_of, world};
 
 #[tokio::test]
-async fn e08_a_module_without_default_resource_is_ready_and_orphan_leaves_all_of_it_to_the_next_component()
--> Result<()> {
+async fn e08_module_without_default_cr_is_ready_and_orphan_keeps_it() -> Result<()> {
     let world = world().await?;
     let source = world.push("coin", "1.0.0", &manifest("coin", "low")).await?;
     let spec = json!({"source": source, "release": {"namespace": "coin-system"}});

@@ -19,7 +19,7 @@ async fn jobs_of_removal(world: &World, name: &str, mark: AuditMark) -> Result<V
 }
 
 #[tokio::test]
-async fn a_version_that_cannot_be_had_takes_no_hooks_from_the_removal_of_the_installed_one() -> Result<()> {
+async fn missing_chart_version_keeps_removal_hooks_of_installed_one() -> Result<()> {
     let world = world().await?;
     // The chart has a pre-install hook and none after the install, in a release without a later one.
     let migrate = job("migrate", "helm.sh/hook: pre-install", "");

@@ -60,8 +60,7 @@ async fn refer(world: &World, repository: &str, tag: &str, bundle: impl Fn(&str)
 }
 
 #[tokio::test]
-async fn content_signed_by_an_identity_passes_by_the_operators_trust_root_and_other_content_does_not()
--> Result<()> {
+async fn content_is_accepted_only_if_signed_by_a_trusted_identity() -> Result<()> {
     let (sigstore, stranger) = (Sigstore::new(), Sigstore::new());
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("trusted_root.json");

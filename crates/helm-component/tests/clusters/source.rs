@@ -34,8 +34,7 @@ pub(crate) async fn repaired(world: &World, namespace: &str, name: &str) -> Resu
 }
 
 #[tokio::test]
-async fn manifests_at_an_address_are_installed_and_what_changes_there_is_not_brought_by_a_repair()
--> Result<()> {
+async fn manifests_url_is_installed_and_repair_keeps_recorded_content() -> Result<()> {
     let world = world().await?;
     let url = world.shelf.put("plain/1.0.0.yaml", config("plain", "low"));
     let source = json!({"manifests": {"url": url}});

@@ -133,7 +133,7 @@ async fn edit(world: &World, namespace: &str, level: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_equal_release_is_taken_over_without_a_change_and_kept_so_until_its_first_upgrade() -> Result<()> {
+async fn equal_release_is_adopted_unchanged_until_first_upgrade() -> Result<()> {
     let world = world().await?;
     let source = installed(world, "equal", "level=high").await?;
     let before = content(world, "equal").await?;

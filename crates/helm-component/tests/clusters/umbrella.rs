@@ -82,8 +82,7 @@ async fn installed(world: &World, namespace: &str) -> Result<Value> {
 }
 
 #[tokio::test]
-async fn subcharts_by_alias_condition_and_tag_imported_values_libraries_and_files_become_what_helm_makes_of_them()
--> Result<()> {
+async fn umbrella_chart_renders_subcharts_and_libraries_like_helm() -> Result<()> {
     let world = world().await?;
     let source = publish_files(world, "umbrella", "1.0.0", &files()).await?;
     let spec =

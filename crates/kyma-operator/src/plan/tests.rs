@@ -189,7 +189,7 @@ fn an_author_may_not_take_over_what_belongs_to_others() {
 }
 
 #[test]
-fn central_configuration_lies_over_module_and_user_but_not_over_what_is_decided_here() {
+fn central_config_overrides_module_and_user_but_not_operator() {
     let mut stage = Stage::new(&json!({ "name": "keda", "values": { "a": 1 } }));
     let component = json!({
         "drift": { "mode": "Warn" }, "adopt": "Always", "release": { "name": "mine" },

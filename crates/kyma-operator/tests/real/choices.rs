@@ -21,8 +21,7 @@ use crate::lifecycle::choose;
 const LATE: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn e10_e13_modules_are_let_go_of_and_a_removal_is_upgraded_and_taken_back_by_another_choice()
--> Result<()> {
+async fn e10_e13_removal_is_upgraded_and_withdrawn_by_new_selection() -> Result<()> {
     rounds(other_choices).await
 }
 

@@ -145,8 +145,7 @@ async fn central_configuration_wins_and_a_choice_that_breaks_a_rule_changes_noth
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_config_that_cannot_be_used_freezes_its_module_until_it_is_mended_also_after_a_restart()
--> Result<()> {
+async fn invalid_config_freezes_module_until_fixed_across_restarts() -> Result<()> {
     let mut landscape = Landscape::start(&[]).await?;
     let (_target, kubeconfig) = landscape.target("misconfigured").await?;
     landscape.module("keda", &[("regular", "1.0.0")]).await?;

@@ -47,8 +47,7 @@ async fn a_target_that_stops_is_reported_and_one_that_comes_back_goes_on() -> Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn e02_e08_a_deleted_kyma_waits_for_a_blocked_module_until_its_access_is_gone_long_enough() -> Result<()>
-{
+async fn e02_e08_deleted_kyma_waits_for_module_until_access_is_lost() -> Result<()> {
     rounds(gone_while_it_is_deleted).await
 }
 
@@ -205,8 +204,7 @@ async fn a_module_that_is_taken_out_while_its_component_goes_without_an_order_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_module_that_is_taken_out_is_removed_though_the_order_crosses_the_end_of_its_component()
--> Result<()> {
+async fn disabled_module_is_removed_if_component_goes_before_request() -> Result<()> {
     let mut landscape = Landscape::start(&["--local-kyma=sample"]).await?;
     let door = late_orders(&landscape).await?;
     landscape.run_behind(&door).await?;

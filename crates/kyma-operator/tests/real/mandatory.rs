@@ -13,8 +13,7 @@ use testbed::until;
 use crate::landscape::{Landscape, SOON, is_left_alone, is_ready, modules};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn e19_e20_i110_to_i116_a_mandatory_module_comes_upgrades_and_goes_with_its_release_meta() -> Result<()>
-{
+async fn e19_e20_i110_to_i116_mandatory_module_follows_release_meta() -> Result<()> {
     let landscape = Landscape::start(&["--mode=single-cluster"]).await?;
     landscape.mandatory_module("warden", "1.0.0").await?;
     left_alone(&landscape, "skipped").await?;
@@ -87,8 +86,7 @@ async fn is_withdrawn(landscape: &Landscape) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i71_to_i74_a_mandatory_and_an_unknown_module_in_the_list_are_warnings_until_they_are_taken_out()
--> Result<()> {
+async fn i71_to_i74_mandatory_or_unknown_module_in_spec_is_a_warning() -> Result<()> {
     let landscape = Landscape::start(&["--mode=single-cluster"]).await?;
     landscape.mandatory_module("warden", "1.0.0").await?;
     landscape.kyma("sample", "[]").await?;

@@ -95,8 +95,7 @@ async fn until_upgraded(landscape: &Landscape) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn e28_i05_an_upgrade_that_needs_downtime_waits_for_the_window_that_the_kymas_labels_choose()
--> Result<()> {
+async fn e28_i05_upgrade_with_downtime_waits_for_window_of_the_kyma() -> Result<()> {
     let policy = Policy::new(&json!({
         "rules": [{ "match": { "region": "europe" }, "windows": [window(-3600, 10)] }],
         "default": window(36_000, 20),

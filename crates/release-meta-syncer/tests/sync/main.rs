@@ -26,8 +26,7 @@ const CRD_OF_TEMPLATES: &str =
 const ALL: [&str; 5] = ["btp", "btp-2.0.0", "keda", "keda-1.0.0", "keda-1.1.0"];
 
 #[tokio::test]
-async fn e10_e23_i25_i26_i31_i32_the_catalogue_comes_to_the_target_stays_in_step_and_goes_with_the_kyma()
--> Result<()> {
+async fn e10_e23_i25_i26_i31_i32_catalogue_is_synced_until_kyma_goes() -> Result<()> {
     let mut stage = Stage::start().await?;
     publish(&stage).await?;
     let kymas = stage.on_hub::<Kyma>()?;

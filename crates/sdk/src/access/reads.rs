@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_asks_during_a_read_shares_the_next_one_and_gets_nothing_older_than_the_question() {
+    async fn callers_during_a_read_share_the_next_read() {
         let (slow, reads) = (Slow::new(), Reads::default());
         let mut first = Box::pin(reads.share("a", || slow.read()));
         assert_eq!(first.as_mut().now_or_never(), None, "it reads");

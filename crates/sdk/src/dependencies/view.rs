@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_ready_of_the_spec_as_it_is_and_does_not_stand_still_is_ready_for_others() {
+    fn dependency_is_ready_only_for_current_spec_and_unsuspended() {
         let is_ready = |status: &str, of: Option<i64>| {
             let ready = json!({"type": "Ready", "status": status, "reason": "R", "message": "",
                 "observedGeneration": of, "lastTransitionTime": "2026-01-01T00:00:00Z"});

@@ -22,7 +22,7 @@ fn reason(pause: &Pause) -> Option<&str> {
 }
 
 #[tokio::test]
-async fn a_status_is_for_the_object_that_was_read_however_much_it_changed_and_for_no_other() -> Result<()> {
+async fn status_is_written_to_changed_object_but_not_to_its_successor() -> Result<()> {
     let cluster = cluster().await?;
     let namespace = cluster.namespace("apply-status").await?;
     let client = cluster.client()?;

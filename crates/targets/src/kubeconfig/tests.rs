@@ -79,7 +79,7 @@ impl crate::TokenProvider for Provider {
 }
 
 #[test]
-fn a_registered_provider_stands_for_the_program_of_its_name_where_it_serves_the_server() {
+fn registered_provider_replaces_exec_only_for_its_servers() {
     let policy = AccessPolicy {
         allow_proxy: true,
         token_providers: crate::TokenProviders::default().with("get-token", Provider),

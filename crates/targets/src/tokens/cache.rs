@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_callers_cause_one_exchange_and_its_token_serves_until_shortly_before_its_end() {
+    async fn concurrent_callers_share_one_token_until_it_nearly_expires() {
         let issuer = Issuer::default();
         let held = issuer.held();
         let all = join_all((0..50).map(|_| shown(&held))).await;

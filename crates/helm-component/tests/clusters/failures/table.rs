@@ -36,10 +36,7 @@ const CLASSES: [Class; 13] = [
             (ERRORS, "words_of_a_quoted_value_make_nothing_immutable"),
             ("crates/object-set/tests/on_clusters/refusals.rs", "immutable_fields_are_named"),
         ],
-        told: Some((
-            HERE,
-            "a_field_that_cannot_change_is_named_and_the_object_comes_anew_once_somebody_deletes_it",
-        )),
+        told: Some((HERE, "immutable_field_is_reported_until_user_deletes_the_object")),
     },
     Class {
         name: "422, 400 and other 4xx: 5 s to 10 min, or a change of the content",
@@ -152,10 +149,7 @@ const CLASSES: [Class; 13] = [
             (PACE, "a_rotated_secret_is_used_at_once_though_the_old_credentials_were_refused"),
             (BREAKER, "credentials_that_are_refused_three_times_are_not_shown_again"),
         ],
-        told: Some((
-            EVERYDAY_ACCESS,
-            "e41_a_token_that_the_target_does_not_take_any_more_is_reported_until_it_is_replaced",
-        )),
+        told: Some((EVERYDAY_ACCESS, "e41_refused_token_is_reported_until_it_is_replaced")),
     },
 ];
 

@@ -262,7 +262,7 @@ fn an_upgrade_that_waits_for_approval_is_told_beside_what_runs() {
 }
 
 #[test]
-fn a_pause_does_not_put_off_the_deadline_of_an_approval_and_a_refusal_ends_the_waiting() {
+fn pause_keeps_pending_upgrade_and_refused_downgrade_clears_it() {
     let mut install = install();
     let upgrade = Upgrade { mode: UpgradeMode::Manual, ..Upgrade::default() };
     install.entry = Arc::new(ModuleEntry { upgrade, ..ModuleEntry::of("keda") });
