@@ -1,8 +1,8 @@
-//! Decides which addresses an operator may connect to for a kubeconfig or a content source.
+//! Decides which addresses an operator may connect to for a kubeconfig or a content source. Pure.
 //!
 //! The author of an access Secret, a module or a registry's redirect chooses a host name, and the owner of that name
 //! chooses the address. The rules here are therefore for addresses after name resolution: the code that opens the
-//! connection applies them to the address that it connects to. Pure.
+//! connection applies them to the address that it connects to.
 
 // `core` has the address types without the IO of `std`.
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,7 +1,7 @@
-//! Classifies refusals and failures of API servers, for all operators.
+//! Classifies refusals and failures of API servers, for all operators. Pure.
 //!
 //! The result contains only names, field paths and known words of the answer: the server may be hostile, and its
-//! messages quote values. Pure.
+//! messages quote values.
 
 use std::fmt;
 use std::time::Duration;

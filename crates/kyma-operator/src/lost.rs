@@ -1,5 +1,7 @@
-//! Finds modules to be removed whose component disappeared without a deletion request (pure): the garbage collector
-//! deleted it, or a user did while kyma-operator was not running. No reconciler would remove them from their target.
+//! Finds modules to be removed whose component disappeared without a deletion request. Pure.
+//!
+//! The garbage collector deleted the component, or a user did while kyma-operator was not running. No reconciler would
+//! remove these modules from their target.
 
 use std::collections::BTreeMap;
 

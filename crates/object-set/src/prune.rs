@@ -1,4 +1,4 @@
-//! Plans the removal of objects that left a set. Pure; [`remove`](crate::remove) carries the plan out.
+//! Plans the removal of objects that left a set; [`remove`](crate::remove) carries the plan out. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Pure checks of one object on a target: whether it matches the desired state, and whether it may be changed.
+//! Checks of one object on a target: whether it matches the desired state, and whether it may be changed. Pure.
 
 use std::hash::Hasher;
 

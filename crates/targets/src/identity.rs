@@ -1,4 +1,4 @@
-//! Identity of the cluster that a connection reaches, and the owner of that target (pure).
+//! Identity of the cluster that a connection reaches, and the owner of that target. Pure.
 //!
 //! A target is identified by the uid of its `kube-system` namespace, which lives as long as the cluster. The hub
 //! records that uid; the target carries a stamp that says which hub and Kyma manage it. Both are compared on
