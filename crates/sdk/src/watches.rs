@@ -101,7 +101,7 @@ pub enum ObjectEvent {
 
 impl ObjectEvent {
     /// Returns the resourceVersion up to which the stream has delivered all events; `None` if the server's are not
-    /// numeric. Those of one kind are comparable (KEP-5504).
+    /// numeric. The versions of one kind are comparable (KEP-5504).
     pub fn revision(&self) -> Option<u64> {
         match self {
             Self::Listed { version, .. } => version.parse().ok(),

@@ -18,7 +18,7 @@ use crate::object::{Identity, Object, map_at};
 use crate::order::is_builtin;
 
 /// Pauses, under two seconds in all, before another try at a kind that was established a moment ago and is not
-/// served yet: the API server gives no event for that. What takes longer waits for the caller's next run.
+/// served yet: the API server gives no event for that. A kind that takes longer waits for the caller's next run.
 pub(crate) fn serving_pauses() -> impl Iterator<Item = Duration> {
     [20, 50, 100, 200, 400, 800].into_iter().map(Duration::from_millis)
 }

@@ -11,7 +11,7 @@ pub(crate) const MAX_WAITING: u16 = 128;
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
     free: Arc<Semaphore>,
-    /// Locked by the one reconcile that waits for its first slot. Those that lent a slot are ahead of all others.
+    /// Locked by the one reconcile that waits for its first slot. Reconciles that lent a slot precede it.
     first: Arc<tokio::sync::Mutex<()>>,
 }
 
