@@ -20,7 +20,7 @@ use serde_json::json;
 use testbed::{Access, Answer, Matching, Scripted, free_address, until};
 
 use crate::landscape::{HUB_NAMESPACE, Landscape, Options, secret_with};
-use crate::net::{Door, Shelf};
+use crate::net::{Door, FileServer};
 
 pub use resources::OperatorResources;
 
@@ -84,7 +84,7 @@ pub struct Round {
 pub struct Neighbourhood {
     landscape: Landscape,
     hub: Client,
-    shelf: Shelf,
+    file_server: FileServer,
     all: Vec<Neighbour>,
 }
 
@@ -94,8 +94,8 @@ impl Neighbourhood {
     /// # Errors
     /// A process does not start.
     pub async fn start(good: usize, bad: usize) -> Result<Self> {
-        let shelf = Shelf::open().await?;
-        let options = Options { targets: 1, plain_http: vec![shelf.address()], ..Options::default() };
+        let file_server = FileServer::start().await?;
+        let options = Options { targets: 1, plain_http: vec![file_server.address()], ..Options::default() };
         let landscape = Landscape::start(options).await?;
         let target = &landscape.targets()[0];
         let access = landscape.access(target).await?;
@@ -116,7 +116,7 @@ impl Neighbourhood {
         let good = (0..good).map(|number| format!("good-{number:02}"));
         all.extend(good.map(|name| Neighbour { name, access: access.clone(), front: None, fault: None }));
         let hub = landscape.hub().client()?;
-        let neighbourhood = Self { landscape, hub, shelf, all };
+        let neighbourhood = Self { landscape, hub, file_server, all };
         neighbourhood.misbehave(false).await?;
         Ok(neighbourhood)
     }
@@ -188,7 +188,7 @@ impl Neighbourhood {
         });
         let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "front"},
             "spec": {"ports": [{"port": 80}]}});
-        self.shelf.put(&format!("{value}.yaml"), format!("{}\n---\n{service}\n", maps.join("\n---\n")))
+        self.file_server.put(&format!("{value}.yaml"), format!("{}\n---\n{service}\n", maps.join("\n---\n")))
     }
 
     /// Creates an access Secret of this round for each target, so that nothing is cached.

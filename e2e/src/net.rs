@@ -10,34 +10,34 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
 /// An HTTP server of manifests and archives.
-pub struct Shelf {
+pub struct FileServer {
     address: SocketAddr,
     files: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
 }
 
-impl Shelf {
+impl FileServer {
     /// Starts a server without files.
     ///
     /// # Errors
     /// No port is free.
-    pub async fn open() -> Result<Self> {
-        Self::open_at(SocketAddr::from(([127, 0, 0, 1], 0))).await
+    pub async fn start() -> Result<Self> {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0))).await
     }
 
     /// Starts a server without files at this address, for content whose address is stored beyond this process.
     ///
     /// # Errors
     /// Another process has the port.
-    pub async fn open_at(address: SocketAddr) -> Result<Self> {
+    pub async fn start_at(address: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind(address).await?;
-        let shelf = Self { address: listener.local_addr()?, files: Arc::default() };
-        let files = Arc::clone(&shelf.files);
+        let file_server = Self { address: listener.local_addr()?, files: Arc::default() };
+        let files = Arc::clone(&file_server.files);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 tokio::spawn(serve(stream, Arc::clone(&files)));
             }
         });
-        Ok(shelf)
+        Ok(file_server)
     }
 
     /// Returns its `HOST:PORT`.

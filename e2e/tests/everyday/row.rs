@@ -88,7 +88,7 @@ impl Row {
     /// Returns a source of one ConfigMap `content` with this version.
     pub(crate) fn content(&self, version: &str) -> Value {
         let manifest = config_map("content", &self.name, version).to_string();
-        json!({"manifests": {"url": self.world.shelf.put(&format!("{}-{version}.yaml", self.name), manifest)}})
+        json!({"manifests": {"url": self.world.file_server.put(&format!("{}-{version}.yaml", self.name), manifest)}})
     }
 
     /// Installs a working component before the failure.

@@ -59,11 +59,11 @@ fn content_with_another_digest_is_not_used() -> Result<()> {
         row.install().await?;
         let right = config_map("content", &row.name, "2").to_string();
         let tampered = config_map("content", &row.name, "3").to_string();
-        let url = row.world.shelf.put("wrong-digest.yaml", tampered);
+        let url = row.world.file_server.put("wrong-digest.yaml", tampered);
         row.wish(json!({"manifests": {"url": url, "digest": sha256(&right)}})).await?;
         row.is_stuck("Rendered", Reason::DigestMismatch, "digest").await?;
         row.holds("1").await?;
-        row.world.shelf.put("wrong-digest.yaml", right);
+        row.world.file_server.put("wrong-digest.yaml", right);
         row.is_ready().await?;
         row.holds("2").await
     })
@@ -74,7 +74,7 @@ fn a_broken_manifest_leaves_what_is_installed() -> Result<()> {
     row("broken-yaml", async |row| {
         row.install().await?;
         let broken = "apiVersion: v1\nkind: ConfigMap\n  metadata: {name: [CANARY\n";
-        row.wish(json!({"manifests": {"url": row.world.shelf.put("broken.yaml", broken)}})).await?;
+        row.wish(json!({"manifests": {"url": row.world.file_server.put("broken.yaml", broken)}})).await?;
         row.is_stuck("Rendered", Reason::ManifestInvalid, "line").await?;
         row.holds("1").await?;
         row.wish(row.content("2")).await?;

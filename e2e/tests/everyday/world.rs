@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Mutex, OnceCell, RwLock};
 
 use crate::row::{Row, until};
-use e2e::net::{Door, Shelf};
+use e2e::net::{Door, FileServer};
 
 /// One runtime for all tests, since the landscape outlives each test.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
@@ -39,7 +39,7 @@ pub(crate) struct World {
     pub(crate) lake: Town,
     /// A cluster that one Kyma at a time uses.
     pub(crate) moor: Mutex<Cluster>,
-    pub(crate) shelf: Shelf,
+    pub(crate) file_server: FileServer,
     /// Proxy in front of the registry, closed at first.
     pub(crate) door: Door,
     /// Proxy in front of the registry that requires a password.
@@ -83,9 +83,9 @@ async fn tell(world: &'static World, name: &str, story: impl AsyncFnOnce(&Row) -
 
 impl World {
     async fn start() -> Result<Self> {
-        let shelf = Shelf::open().await?;
+        let file_server = FileServer::start().await?;
         let (door, locked) = (free_address()?, free_address()?);
-        let plain_http = vec![shelf.address(), door.to_string(), locked.to_string()];
+        let plain_http = vec![file_server.address(), door.to_string(), locked.to_string()];
         let landscape = Landscape::start(Options { plain_http, ..Options::default() }).await?;
         let names = ["harbour", "quay", "lake", "moor"];
         let targets = futures::future::try_join_all(names.map(|name| landscape.bare_target(name))).await?;
@@ -97,7 +97,7 @@ impl World {
             quay,
             lake: Town { kyma: "lake", target: lake, turn: Mutex::default() },
             moor: Mutex::new(moor),
-            shelf,
+            file_server,
             door: Door::before(landscape.registry().address(), door),
             locked: Door::before(gate.address(), locked),
             quiet: RwLock::default(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use e2e::catalogue;
 use e2e::landscape::{HUB_NAMESPACE, Landscape, Options};
-use e2e::net::{Door, Shelf};
+use e2e::net::{Door, FileServer};
 use e2e::wait::has_condition;
 use k8s_openapi::api::core::v1::{Event, Secret, Service};
 use kube::api::{Patch, PatchParams, PostParams};
@@ -33,7 +33,7 @@ pub(crate) struct World {
     pub(crate) access: Access,
     /// Access to a cluster with another certificate authority.
     pub(crate) foreign: Access,
-    pub(crate) shelf: Shelf,
+    pub(crate) file_server: FileServer,
     /// Proxy in front of the registry that requires a password.
     pub(crate) locked: Door,
     _gate: Gate,
@@ -53,9 +53,9 @@ pub(crate) struct Row {
 
 impl World {
     pub(crate) async fn start() -> Result<Self> {
-        let shelf = Shelf::open().await?;
+        let file_server = FileServer::start().await?;
         let locked = testbed::free_address()?;
-        let plain_http = vec![shelf.address(), locked.to_string()];
+        let plain_http = vec![file_server.address(), locked.to_string()];
         let flags = vec!["--log-level=trace".to_owned()];
         let landscape = Landscape::start(Options { plain_http, flags, ..Options::default() }).await?;
         let quay = landscape.bare_target("quay").await?;
@@ -70,7 +70,8 @@ impl World {
         let hub = landscape.hub().client()?;
         let tokens = vec![token];
         let foreign = testbed::Scripted::start().await?.access().clone();
-        let world = Self { landscape, hub, quay, lake, access, foreign, shelf, locked, _gate: gate, tokens };
+        let world =
+            Self { landscape, hub, quay, lake, access, foreign, file_server, locked, _gate: gate, tokens };
         for target in [&world.quay, &world.lake] {
             world.remark(target).await?;
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use e2e::net::Shelf;
+use e2e::net::FileServer;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -42,13 +42,13 @@ pub(crate) fn url() -> String {
 }
 
 /// Starts the server of the repository.
-pub(crate) async fn serve() -> Result<Shelf> {
+pub(crate) async fn serve() -> Result<FileServer> {
     let address: SocketAddr = HOST.parse()?;
-    Shelf::open_at(address).await.with_context(|| format!("no server at {HOST}"))
+    FileServer::start_at(address).await.with_context(|| format!("no server at {HOST}"))
 }
 
 /// Publishes the archives; the version that came after the recording only if `with_later`.
-pub(crate) fn publish(shelf: &Shelf, archives: &[Archive], with_later: bool) -> Result<()> {
+pub(crate) fn publish(file_server: &FileServer, archives: &[Archive], with_later: bool) -> Result<()> {
     let mut entries = Map::new();
     for archive in archives {
         let (name, version) = (archive.name.as_str(), archive.version.as_str());
@@ -61,10 +61,10 @@ pub(crate) fn publish(shelf: &Shelf, archives: &[Archive], with_later: bool) -> 
         let entry = json!({"name": name, "version": version, "urls": [file.as_str()], "digest": digest});
         let of_chart = entries.entry(name).or_insert_with(|| json!([]));
         of_chart.as_array_mut().context("a list")?.push(entry);
-        shelf.put_bytes(&format!("{PATH}/{file}"), content);
+        file_server.put_bytes(&format!("{PATH}/{file}"), content);
     }
     let index = json!({"apiVersion": "v1", "entries": Value::Object(entries)});
-    shelf.put(&format!("{PATH}/index.yaml"), index.to_string());
+    file_server.put(&format!("{PATH}/index.yaml"), index.to_string());
     Ok(())
 }
 

@@ -22,16 +22,16 @@ use recording::Recording;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_stored_by_earlier_versions_are_understood() -> Result<()> {
-    let shelf = charts::serve().await?;
+    let file_server = charts::serve().await?;
     if std::env::var_os("TEST_WRITE").is_some_and(|value| value == "1") {
         let path = recording::current();
-        return if path.exists() { Ok(()) } else { record::record(&shelf).await?.save(&path) };
+        return if path.exists() { Ok(()) } else { record::record(&file_server).await?.save(&path) };
     }
     let paths = recording::all()?;
     ensure!(!paths.is_empty(), "there is no recording; run with TEST_WRITE=1");
     for path in paths {
         let recording = Recording::load(&path)?;
-        replay::replay(&recording, &shelf).await.with_context(|| path.display().to_string())?;
+        replay::replay(&recording, &file_server).await.with_context(|| path.display().to_string())?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Drives helm-component into the recorded states.
 
 use anyhow::{Context, Result, ensure};
-use e2e::net::Shelf;
+use e2e::net::FileServer;
 use jiff::Timestamp;
 use kyma_api::annotations;
 use testbed::Program;
@@ -16,13 +16,13 @@ use crate::states::{
 };
 
 /// Brings all components into their states, and returns what hub and target store then.
-pub(crate) async fn record(shelf: &Shelf) -> Result<Recording> {
+pub(crate) async fn record(file_server: &FileServer) -> Result<Recording> {
     let mut clusters = Clusters::start(None).await?;
     clusters.install().await?;
     let directory = clusters.bed.directory().join("charts");
     std::fs::create_dir_all(&directory)?;
     let archives = charts::package_all(&directory).await?;
-    charts::publish(shelf, &archives, false)?;
+    charts::publish(file_server, &archives, false)?;
     install_with_helm(&clusters, &directory).await?;
     clusters.start_operator(None).await?;
     install(&clusters).await?;

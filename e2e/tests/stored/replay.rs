@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use e2e::landscape::apply_all;
-use e2e::net::Shelf;
+use e2e::net::FileServer;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
@@ -19,8 +19,8 @@ use crate::states::{
 };
 
 /// Restores the recording, and fails where the current version does not continue from it.
-pub(crate) async fn replay(recording: &Recording, shelf: &Shelf) -> Result<()> {
-    charts::publish(shelf, &recording.archives, true)?;
+pub(crate) async fn replay(recording: &Recording, file_server: &FileServer) -> Result<()> {
+    charts::publish(file_server, &recording.archives, true)?;
     let mut clusters = Clusters::start(Some(recording)).await?;
     clusters.install().await?;
     let jobs = clusters.jobs().await?;

@@ -86,37 +86,40 @@ async fn a_registry_and_a_repository_with_a_private_authority_are_read_through_a
         .route("/index.yaml", get(move || async move { index }))
         .route("/demo-1.0.0.tgz", get(move || async move { content }));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let shelf = TlsGate::start(&listener.local_addr()?.to_string()).await?;
+    let file_server = TlsGate::start(&listener.local_addr()?.to_string()).await?;
     let server = tokio::spawn(async move { axum::serve(listener, files).await });
     let registry = setup.registry.behind_tls().await?;
     let proxy = Proxy::start().await?;
 
     let oci = ChartSource::Oci(format!("{}/charts/demo:1.0.0", registry.address()).parse()?);
     let http = ChartSource::Repository {
-        url: format!("https://{}", shelf.address()).parse()?,
+        url: format!("https://{}", file_server.address()).parse()?,
         name: "demo".to_owned(),
         version: "1.0.0".to_owned(),
         digest: None,
     };
     let anonymous = Credentials::anonymous();
-    let (artifacts, _cache) = client(&[&registry, &shelf], Some(&proxy), &[]);
-    for (source, place) in [(&oci, registry.address()), (&http, shelf.address())] {
+    let (artifacts, _cache) = client(&[&registry, &file_server], Some(&proxy), &[]);
+    for (source, place) in [(&oci, registry.address()), (&http, file_server.address())] {
         let chart = artifacts.chart(source, &anonymous).await?;
         assert_eq!(chart.metadata.name, "demo");
         assert!(proxy.opened().iter().any(|opened| opened == place), "{place}: {:?}", proxy.opened());
     }
     assert!(
-        proxy.opened().iter().all(|opened| [registry.address(), shelf.address()].contains(&opened.as_str()))
+        proxy
+            .opened()
+            .iter()
+            .all(|opened| [registry.address(), file_server.address()].contains(&opened.as_str()))
     );
 
     let before = proxy.opened().len();
-    let (artifacts, _cache) = client(&[&registry, &shelf], Some(&proxy), &[registry.address()]);
+    let (artifacts, _cache) = client(&[&registry, &file_server], Some(&proxy), &[registry.address()]);
     artifacts.chart(&oci, &anonymous).await?;
     assert_eq!(proxy.opened().len(), before, "an excepted host is reached directly");
     artifacts.chart(&http, &anonymous).await?;
     assert!(proxy.opened().len() > before, "and no other one");
 
-    let (artifacts, _cache) = client(&[&shelf], Some(&proxy), &[]);
+    let (artifacts, _cache) = client(&[&file_server], Some(&proxy), &[]);
     let error = artifacts.chart(&oci, &anonymous).await.unwrap_err();
     // The authorities share one name, so only the signature distinguishes them.
     let untrusted = matches!(&error, ArtifactError::Unreachable { cause, .. }

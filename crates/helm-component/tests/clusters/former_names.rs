@@ -54,7 +54,7 @@ async fn former_names_are_kept_until_the_status_changes() -> Result<()> {
 async fn apply(world: &World, level: &str, more: &str) -> Result<()> {
     let main =
         format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: main}}\ndata: {{level: {level}}}\n");
-    let url = world.shelf.put(&format!("{NAME}-{level}.yaml"), format!("{main}{more}"));
+    let url = world.file_server.put(&format!("{NAME}-{level}.yaml"), format!("{main}{more}"));
     let spec = json!({
         "source": {"manifests": {"url": url}}, "release": {"namespace": NAME},
         "rollback": {"mode": "OnFailure"}, "timeouts": {"healthSeconds": 5},

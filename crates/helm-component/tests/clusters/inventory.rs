@@ -90,7 +90,7 @@ async fn a_record_of_an_earlier_version_counts_and_is_not_rewritten_by_an_upgrad
     let mut world = World::start().await?;
     let spec = |world: &World, path: &str, names: &[&str]| {
         let map = |name: &&str| format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n");
-        let url = world.shelf.put(path, names.iter().map(map).collect::<String>());
+        let url = world.file_server.put(path, names.iter().map(map).collect::<String>());
         json!({"source": {"manifests": {"url": url}}, "release": {"namespace": "early"}})
     };
     world.apply("early", spec(&world, "early.yaml", &["a", "b", "c"])).await?;

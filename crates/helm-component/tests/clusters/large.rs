@@ -90,7 +90,7 @@ async fn more_objects_than_a_status_holds_are_refused_before_any_is_sent() -> Re
         |number: u32| [number, !number].map(|half| hex::encode(Sha256::digest(half.to_le_bytes()))).concat();
     let map =
         |number| format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {}}}\n", name(number));
-    let url = world.shelf.put("too-many.yaml", (0..4_900).map(map).collect::<String>());
+    let url = world.file_server.put("too-many.yaml", (0..4_900).map(map).collect::<String>());
     let spec = json!({"source": {"manifests": {"url": url}}, "release": {"namespace": "too-many"}});
     world.apply("too-many", spec).await?;
     let component = world.ready("too-many", "False", "InventoryTooLarge").await?;
@@ -105,7 +105,7 @@ async fn more_objects_than_a_status_holds_are_refused_before_any_is_sent() -> Re
 }
 
 async fn apply(world: &World, objects: usize, value: &str) -> Result<()> {
-    let url = world.shelf.put(&format!("large-{value}.yaml"), manifest(objects, value));
+    let url = world.file_server.put(&format!("large-{value}.yaml"), manifest(objects, value));
     let spec = json!({"source": {"manifests": {"url": url}}, "release": {"namespace": "large"}});
     world.apply("large", spec).await
 }

@@ -107,7 +107,7 @@ fn config_maps(objects: usize) -> String {
 }
 
 async fn bring(world: &World, name: &str, manifest: &str) -> Result<()> {
-    let url = world.shelf.put(&format!("{name}-{}.yaml", manifest.len()), manifest);
+    let url = world.file_server.put(&format!("{name}-{}.yaml", manifest.len()), manifest);
     world.apply(name, json!({"source": {"manifests": {"url": url}}, "release": {"namespace": name}})).await
 }
 

@@ -105,14 +105,14 @@ async fn a_range_of_a_repository_is_resolved_by_its_index_and_what_is_no_range_i
     for version in ["1.4.0", "1.10.2", "1.11.0-rc.1"] {
         let archive = packed("basin", version, &[("templates/config.yaml", &config("basin", "low"))])?;
         let digest = Digest::of(&archive).to_string().replace("sha256:", "");
-        world.shelf.put(&format!("basins/basin-{version}.tgz"), archive);
+        world.file_server.put(&format!("basins/basin-{version}.tgz"), archive);
         let urls = [format!("basin-{version}.tgz")];
         entries.push(json!({"name": "basin", "version": version, "urls": urls, "digest": digest}));
     }
     world
-        .shelf
+        .file_server
         .put("basins/index.yaml", json!({"apiVersion": "v1", "entries": {"basin": entries}}).to_string());
-    let url = format!("http://{}/basins", world.shelf.address());
+    let url = format!("http://{}/basins", world.file_server.address());
     let source = json!({"chart": {"url": url, "name": "basin"}});
     apply(world, "basin", &source, ">=1.2 <2", None).await?;
     installed(world, "basin", "1.10.2", DEADLINE).await?;

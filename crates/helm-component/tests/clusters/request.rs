@@ -14,12 +14,12 @@ use crate::world::{DEADLINE, World, world};
 #[tokio::test]
 async fn a_request_ends_a_back_off_and_has_everything_applied_again() -> Result<()> {
     let world = world().await?;
-    let url = world.shelf.put("asked.yaml", config("asked", "one"));
+    let url = world.file_server.put("asked.yaml", config("asked", "one"));
     let later = url.replace("asked.yaml", "asked-later.yaml");
     let spec = |url: &str| json!({"source": {"manifests": {"url": url}}, "release": {"namespace": "asked"}});
     world.apply("asked", spec(&later)).await?;
     world.ready("asked", "False", "SourceNotFound").await?;
-    world.shelf.put("asked-later.yaml", config("asked", "one"));
+    world.file_server.put("asked-later.yaml", config("asked", "one"));
     request(world, "2026-01-01T00:00:00Z").await?;
     world.ready("asked", "True", "Ready").await?;
 

@@ -51,7 +51,7 @@ async fn a_restarted_operator_writes_nothing() -> Result<()> {
     remembers_what_is_left_over(&mut world).await?;
     injected_by_the_new_process(&world).await?;
     repaired_without_its_render(&world).await?;
-    world.shelf.put("plain.yaml", config("plain", "another"));
+    world.file_server.put("plain.yaml", config("plain", "another"));
     assert_eq!(
         repaired(&world, "plain", "plain").await?,
         "low",
@@ -81,7 +81,7 @@ stringData: {kinds: "{{ len .Capabilities.APIVersions }}", password: "{{ randAlp
 "#;
     let source = push(world, "random", "1.0.0", &[("templates/secret.yaml", template)]).await?;
     world.apply("random", json!({"source": source, "release": {"namespace": "random"}})).await?;
-    let url = world.shelf.put("plain.yaml", config("plain", "low"));
+    let url = world.file_server.put("plain.yaml", config("plain", "low"));
     world
         .apply("plain", json!({"source": {"manifests": {"url": url}}, "release": {"namespace": "plain"}}))
         .await?;
@@ -96,7 +96,7 @@ stringData: {kinds: "{{ len .Capabilities.APIVersions }}", password: "{{ randAlp
 async fn passes_ask_for_no_kinds(world: &World) -> Result<()> {
     let names: Vec<String> = (0..10).map(|number| format!("still-{number}")).collect();
     for name in &names {
-        let url = world.shelf.put(&format!("{name}.yaml"), config(name, "low"));
+        let url = world.file_server.put(&format!("{name}.yaml"), config(name, "low"));
         let spec = json!({"source": {"manifests": {"url": url}}, "release": {"namespace": name}});
         world.apply(name, spec).await?;
     }
@@ -158,7 +158,7 @@ async fn remembers_what_is_left_over(world: &mut World) -> Result<()> {
 async fn bring_shrunk(world: &World, maps: usize) -> Result<()> {
     let map = |number: usize| config(&format!("shrunk-{number}"), "low");
     let content = (0..maps).map(map).collect::<Vec<_>>().join("---\n");
-    let url = world.shelf.put(&format!("shrunk-{maps}.yaml"), content);
+    let url = world.file_server.put(&format!("shrunk-{maps}.yaml"), content);
     let spec = json!({"source": {"manifests": {"url": url}}, "release": {"namespace": "shrunk"}});
     world.apply("shrunk", spec).await
 }

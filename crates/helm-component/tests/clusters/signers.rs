@@ -115,7 +115,7 @@ fn key() -> Result<SignedSecretKey> {
     Ok(key.generate(OsRng)?)
 }
 
-/// Adds a chart with its provenance to the shelf, as `helm package --sign` makes them.
+/// Adds a chart with its provenance to the file server, as `helm package --sign` makes them.
 async fn publish(world: &World, directory: &Path, version: &str, key: &SignedSecretKey) -> Result<String> {
     let chart = directory.join("sigil");
     std::fs::create_dir_all(chart.join("templates"))?;
@@ -133,9 +133,9 @@ async fn publish(world: &World, directory: &Path, version: &str, key: &SignedSec
     helm(&["repo", "index", "."]).await?;
     let name = format!("sigil-{version}.tgz");
     for file in ["index.yaml", &name, &format!("{name}.prov")] {
-        world.shelf.put(&format!("sigil/{file}"), std::fs::read(directory.join(file))?);
+        world.file_server.put(&format!("sigil/{file}"), std::fs::read(directory.join(file))?);
     }
-    Ok(format!("http://{}/sigil", world.shelf.address()))
+    Ok(format!("http://{}/sigil", world.file_server.address()))
 }
 
 #[tokio::test]

@@ -36,16 +36,16 @@ pub(crate) async fn repaired(world: &World, namespace: &str, name: &str) -> Resu
 #[tokio::test]
 async fn manifests_url_is_installed_and_repair_keeps_recorded_content() -> Result<()> {
     let world = world().await?;
-    let url = world.shelf.put("plain/1.0.0.yaml", config("plain", "low"));
+    let url = world.file_server.put("plain/1.0.0.yaml", config("plain", "low"));
     let source = json!({"manifests": {"url": url}});
     world.apply("plain", json!({"source": source, "release": {"namespace": "plain"}})).await?;
     let ready = world.ready("plain", "True", "Ready").await?;
     let digest = Digest::of(config("plain", "low").as_bytes()).to_string();
     let recorded = ready.status.and_then(|status| status.digests).and_then(|digests| digests.source);
     assert_eq!(recorded, Some(digest));
-    world.shelf.put("plain/1.0.0.yaml", config("plain", "another"));
+    world.file_server.put("plain/1.0.0.yaml", config("plain", "another"));
     assert_eq!(repaired(world, "plain", "plain").await?, "low");
-    let url = world.shelf.put("plain/1.0.1.yaml", config("plain", "high"));
+    let url = world.file_server.put("plain/1.0.1.yaml", config("plain", "high"));
     let source = json!({"manifests": {"url": url}});
     world.apply("plain", json!({"source": source, "release": {"namespace": "plain"}})).await?;
     until("the new version is there", DEADLINE, || async {
@@ -76,15 +76,15 @@ async fn a_chart_repository_is_read_by_its_index() -> Result<()> {
     let template = config("cup", "{{ .Values.level }}");
     let archive =
         packed("cup", "1.0.0", &[("templates/config.yaml", &template), ("values.yaml", "level: low\n")])?;
-    world.shelf.put("repository/cup-1.0.0.tgz", archive.clone());
+    world.file_server.put("repository/cup-1.0.0.tgz", archive.clone());
     let index = json!({"apiVersion": "v1", "entries": {"cup": [{
         "apiVersion": "v2", "name": "cup", "version": "1.0.0",
         "urls": ["cup-1.0.0.tgz"], "digest": Digest::of(&archive).to_string().replace("sha256:", ""),
     }]}});
-    world.shelf.put("repository/index.yaml", index.to_string());
+    world.file_server.put("repository/index.yaml", index.to_string());
     let source = |version: &str| {
         json!({"chart": {
-            "url": format!("http://{}/repository", world.shelf.address()), "name": "cup", "version": version,
+            "url": format!("http://{}/repository", world.file_server.address()), "name": "cup", "version": version,
         }})
     };
     let spec = |source: Value| json!({"source": source, "release": {"namespace": "cup"}, "userValues": {"level": "mine"}});
@@ -100,14 +100,14 @@ async fn a_chart_repository_is_read_by_its_index() -> Result<()> {
 #[tokio::test]
 async fn an_address_where_nothing_is_is_named_and_tried_again() -> Result<()> {
     let world = world().await?;
-    let url = format!("http://{}/later.yaml", world.shelf.address());
+    let url = format!("http://{}/later.yaml", world.file_server.address());
     world
         .apply("later", json!({"source": {"manifests": {"url": url}}, "release": {"namespace": "later"}}))
         .await?;
     let component = world.ready("later", "False", "SourceNotFound").await?;
     let (_, _, message) = ready_of(&component).expect("Ready");
     assert!(message.contains(&url), "{message}");
-    world.shelf.put("later.yaml", config("later", "low"));
+    world.file_server.put("later.yaml", config("later", "low"));
     world.ready("later", "True", "Ready").await?;
     Ok(())
 }
@@ -122,12 +122,12 @@ async fn a_page_in_place_of_manifests_and_a_pull_secret_that_is_corrected_need_n
     ];
     for (file, answer, reason) in answers {
         let name = file.trim_end_matches(".yaml");
-        let url = world.shelf.put(file, answer);
+        let url = world.file_server.put(file, answer);
         world
             .apply(name, json!({"source": {"manifests": {"url": url}}, "release": {"namespace": name}}))
             .await?;
         world.ready(name, "False", reason).await?;
-        world.shelf.put(file, config(name, "low"));
+        world.file_server.put(file, config(name, "low"));
         world.ready(name, "True", "Ready").await?;
     }
 

@@ -17,7 +17,7 @@ use testbed::{
 };
 use tokio::sync::OnceCell;
 
-use crate::shelf::Shelf;
+use crate::file_server::FileServer;
 
 pub(crate) const HUB_NAMESPACE: &str = "kcp-system";
 /// Deadline of a wait on a busy machine.
@@ -40,7 +40,7 @@ pub(crate) struct World {
     pub(crate) registry: Registry,
     /// Proxy of the registry that requires [`LOGIN`]; it ends with the test that started the world.
     pub(crate) gate: Gate,
-    pub(crate) shelf: Shelf,
+    pub(crate) file_server: FileServer,
     pub(crate) operator: Process,
     bed: Bed,
     flags: &'static [&'static str],
@@ -67,16 +67,16 @@ impl World {
         let gate = registry.behind_password(LOGIN.0, LOGIN.1).await?;
         prepare_hub(&hub).await?;
         prepare_target(&hub, &target).await?;
-        let shelf = Shelf::open()?;
-        let hosts = [registry.address(), gate.address(), shelf.address()].join(",");
+        let file_server = FileServer::start()?;
+        let hosts = [registry.address(), gate.address(), file_server.address()].join(",");
         let operator = start_operator(&bed, &hub, &registry, &hosts, flags).await?;
-        Ok(Self { hub, target, registry, gate, shelf, operator, bed, flags })
+        Ok(Self { hub, target, registry, gate, file_server, operator, bed, flags })
     }
 
     /// Kills the operator and starts it again.
     pub(crate) async fn restart_operator(&mut self) -> Result<()> {
         self.operator.kill();
-        let hosts = [self.registry.address(), self.gate.address(), self.shelf.address()].join(",");
+        let hosts = [self.registry.address(), self.gate.address(), self.file_server.address()].join(",");
         self.operator = start_operator(&self.bed, &self.hub, &self.registry, &hosts, self.flags).await?;
         Ok(())
     }

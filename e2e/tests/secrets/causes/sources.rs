@@ -27,7 +27,7 @@ pub(crate) fn content(world: &World, name: &str) -> Value {
 
 /// Returns a source of these manifests.
 pub(crate) fn manifests(world: &World, name: &str, text: impl Into<String>) -> Value {
-    json!({"source": {"manifests": {"url": world.shelf.put(&format!("{name}.yaml"), text)}}})
+    json!({"source": {"manifests": {"url": world.file_server.put(&format!("{name}.yaml"), text)}}})
 }
 
 fn row(name: &'static str, spec: Value, reason: Reason) -> Row {
@@ -59,8 +59,8 @@ fn texts(world: &World) -> Vec<Row> {
 /// Returns addresses with a password or a signature in them, and a digest that does not match.
 fn addresses(world: &World) -> Vec<Row> {
     let at = |url: String| json!({"source": {"manifests": {"url": url}}});
-    let shelf = world.shelf.address();
-    let user = |name| format!("http://me:{}@{shelf}/missing.yaml", secret_in_url(name));
+    let file_server = world.file_server.address();
+    let user = |name| format!("http://me:{}@{file_server}/missing.yaml", secret_in_url(name));
     let query = |name, host: &str| format!("http://{host}/missing.yaml?signature={}", secret_in_url(name));
     let tampered = manifests(world, "tampered", format!("a: {}", secret("tampered")));
     let mut digest = tampered.clone();
@@ -71,14 +71,14 @@ fn addresses(world: &World) -> Vec<Row> {
         "url": format!("oci://me:{}@{registry}/missing", secret_in_url("oci-user")), "version": "1.0.0",
     }}});
     let chart = json!({"source": {"chart": {
-        "url": format!("http://me:{}@{shelf}/charts", secret_in_url("chart-user")), "name": "a", "version": "1.0.0",
+        "url": format!("http://me:{}@{file_server}/charts", secret_in_url("chart-user")), "name": "a", "version": "1.0.0",
     }}});
     let repository = json!({"source": {"ocm": {
         "component": "kyma-project.io/module/missing", "version": "1.0.0",
         "repository": format!("me:{}@{registry}", secret_in_url("ocm-user")),
     }}});
     vec![
-        row("query", at(query("query", &shelf)), Reason::SourceNotFound),
+        row("query", at(query("query", &file_server)), Reason::SourceNotFound),
         row("query-refused", at(query("query-refused", "127.0.0.1:9")), Reason::SourceInvalid),
         row("user", at(user("user")), Reason::SourceInvalid),
         row(

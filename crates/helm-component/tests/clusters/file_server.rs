@@ -1,4 +1,4 @@
-//! A web server for files of the tests.
+//! A web server of files for the tests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,22 +12,22 @@ use tokio::net::TcpListener;
 type Files = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 
 /// The server. It runs on a thread of its own, since each test has its own runtime.
-pub(crate) struct Shelf {
+pub(crate) struct FileServer {
     address: String,
     files: Files,
 }
 
-impl Shelf {
-    pub(crate) fn open() -> Result<Self> {
+impl FileServer {
+    pub(crate) fn start() -> Result<Self> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
-        let shelf = Self { address: listener.local_addr()?.to_string(), files: Files::default() };
-        let routes = Router::new().fallback(give).with_state(Arc::clone(&shelf.files));
+        let file_server = Self { address: listener.local_addr()?.to_string(), files: Files::default() };
+        let routes = Router::new().fallback(serve_file).with_state(Arc::clone(&file_server.files));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::spawn(move || {
             runtime.block_on(async { axum::serve(TcpListener::from_std(listener)?, routes).await })
         });
-        Ok(shelf)
+        Ok(file_server)
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -42,7 +42,7 @@ impl Shelf {
     }
 }
 
-async fn give(State(files): State<Files>, uri: Uri) -> Result<Vec<u8>, StatusCode> {
+async fn serve_file(State(files): State<Files>, uri: Uri) -> Result<Vec<u8>, StatusCode> {
     let files = files.lock().unwrap_or_else(PoisonError::into_inner);
     files.get(uri.path()).cloned().ok_or(StatusCode::NOT_FOUND)
 }
