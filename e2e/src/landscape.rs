@@ -2,9 +2,9 @@
 //! process with a ServiceAccount token and exactly the generated role.
 
 mod again;
-mod doors;
 mod install;
 mod operator;
+mod proxies;
 mod sample;
 mod state;
 
@@ -20,9 +20,9 @@ use testbed::{
     until_quiet,
 };
 
-pub use doors::{Doors, ProxiedConnection};
 pub use install::apply_all;
 pub use operator::bin;
+pub use proxies::{Interceptors, ProxiedConnection};
 pub use state::env_file;
 
 /// Namespace of everything on the hub.
@@ -128,7 +128,7 @@ impl Landscape {
     ///
     /// # Errors
     /// As [`Self::start`].
-    pub async fn start_behind(options: Options, doors: Doors<'_>) -> Result<Self> {
+    pub async fn start_behind(options: Options, interceptors: Interceptors<'_>) -> Result<Self> {
         let bed = match &options.directory {
             Some(directory) => Bed::start_in(directory).await?,
             None => Bed::start().await?,
@@ -150,16 +150,23 @@ impl Landscape {
             install::hub(&hub).await?;
             try_join_all(targets.iter().map(install::target)).await?;
         }
-        let doors =
-            doors::Standing::of(doors, operator::OPERATORS.map(|one| one.name), &hub, &targets).await?;
+        let proxies =
+            proxies::Proxies::start(interceptors, operator::OPERATORS.map(|one| one.name), &hub, &targets)
+                .await?;
         let Options { registry_login, plain_http, flags, environment, empty, .. } = options;
         let gate = match registry_login {
             Some((user, password)) => Some(registry.behind_password(user, password).await?),
             None => None,
         };
         let address = gate.as_ref().map_or_else(|| registry.address(), Gate::address).to_owned();
-        let given =
-            operator::OperatorOptions { registry: address, plain_http, flags, environment, label: "", doors };
+        let given = operator::OperatorOptions {
+            registry: address,
+            plain_http,
+            flags,
+            environment,
+            label: "",
+            proxies,
+        };
         let operators = if empty { vec![] } else { operator::start_all(&bed, &hub, &given).await? };
         if !empty {
             kind_is_explained(&hub.client()?, "component.kyma-project.io/v1alpha1", "helmcomponents").await?;
@@ -196,7 +203,7 @@ impl Landscape {
             flags: self.given.flags.clone(),
             environment: self.given.environment.clone(),
             label: "-of-copy",
-            doors: doors::Standing::default(),
+            proxies: proxies::Proxies::default(),
         };
         let operators = operator::start_all(&self.bed, &hub, &given).await?;
         Ok(Copy { hub, operators })
@@ -345,7 +352,7 @@ impl Landscape {
     /// The target does not answer.
     pub async fn access(&self, target: &Cluster) -> Result<Access> {
         let access = target.service_account(ACCESS_NAMESPACE, ACCESS_ACCOUNT).await?;
-        Ok(self.given.doors.to_target(target, access))
+        Ok(self.given.proxies.to_target(target, access))
     }
 
     /// Returns commands with which a user can look around.

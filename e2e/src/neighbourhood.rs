@@ -20,7 +20,7 @@ use serde_json::json;
 use testbed::{Access, Answer, Matching, Scripted, free_address, until};
 
 use crate::landscape::{HUB_NAMESPACE, Landscape, Options, secret_with};
-use crate::net::{Door, FileServer};
+use crate::net::{FileServer, TcpProxy};
 
 pub use resources::OperatorResources;
 
@@ -55,7 +55,7 @@ impl Fault {
 /// Proxy of a target that may be unhealthy.
 enum Front {
     Scripted(Box<Scripted>, Box<Answer>),
-    Door(Door),
+    TcpProxy(TcpProxy),
 }
 
 /// A target.
@@ -108,8 +108,8 @@ impl Neighbourhood {
                 (scripted.access_of(&access), Front::Scripted(Box::new(scripted), Box::new(answer)))
             } else {
                 let upstream = target.url().trim_start_matches("https://");
-                let door = Door::before(upstream, free_address()?);
-                (access.at(format!("https://{}", door.address()), target.ca()), Front::Door(door))
+                let proxy = TcpProxy::new(upstream, free_address()?);
+                (access.at(format!("https://{}", proxy.address()), target.ca()), Front::TcpProxy(proxy))
             };
             all.push(Neighbour { name, access, front: Some(front), fault: Some(fault) });
         }
@@ -169,10 +169,11 @@ impl Neighbourhood {
                         scripted.always(Matching::any(), answer.as_ref().clone());
                     }
                 }
-                Some(Front::Door(door)) => {
-                    door.shut();
+                Some(Front::TcpProxy(proxy)) => {
+                    proxy.close();
                     if !bad {
-                        until("the door is open", PATIENCE, || async { Ok(door.open().await.ok()) }).await?;
+                        until("the proxy is open", PATIENCE, || async { Ok(proxy.open().await.ok()) })
+                            .await?;
                     }
                 }
             }

@@ -82,15 +82,15 @@ async fn serve(mut stream: TcpStream, files: Arc<Mutex<BTreeMap<String, Vec<u8>>
 }
 
 /// A TCP proxy with a fixed address: it forwards bytes while open and refuses connections while closed.
-pub struct Door {
+pub struct TcpProxy {
     address: SocketAddr,
     upstream: String,
     open: Mutex<Option<AbortHandle>>,
 }
 
-impl Door {
+impl TcpProxy {
     /// Creates a closed proxy.
-    pub fn before(upstream: &str, address: SocketAddr) -> Self {
+    pub fn new(upstream: &str, address: SocketAddr) -> Self {
         Self { address, upstream: upstream.to_owned(), open: Mutex::default() }
     }
 
@@ -127,7 +127,7 @@ impl Door {
     }
 
     /// Closes the proxy: refuses connections and cuts open ones.
-    pub fn shut(&self) {
+    pub fn close(&self) {
         if let Some(task) = self.open.lock().unwrap_or_else(PoisonError::into_inner).take() {
             task.abort();
         }

@@ -12,7 +12,7 @@ use testbed::{Bed, Cluster, Process, Program, free_address, until, until_access}
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::doors::Standing;
+use super::proxies::Proxies;
 use super::{HUB_NAMESPACE, state};
 
 /// Deadline for an operator to be ready, longer than the one of a test that brings its CRD meanwhile.
@@ -40,7 +40,7 @@ pub(super) struct OperatorOptions {
     /// Suffix of file names if several operators have one name.
     pub(super) label: &'static str,
     /// Proxies between operators and clusters.
-    pub(super) doors: Standing,
+    pub(super) proxies: Proxies,
 }
 
 /// Inputs of the flags.
@@ -166,7 +166,7 @@ async fn start(
     let files = format!("{name}{}", setting.given.label);
     let kubeconfig = bed.directory().join(format!("{files}.kubeconfig"));
     let access = hub.service_account(HUB_NAMESPACE, name).await?;
-    let access = setting.given.doors.to_hub(name, access);
+    let access = setting.given.proxies.to_hub(name, access);
     state::private(&kubeconfig, &access.kubeconfig())?;
     let admin = free_address()?;
     let mut arguments = vec![

@@ -17,7 +17,7 @@ use testbed::{Cluster, Scripted, Validity, free_address};
 
 use crate::row::{Row, says, until, until_within_a_second};
 use crate::world::{PERSON, kyma, row, row_alone};
-use e2e::net::Door;
+use e2e::net::TcpProxy;
 
 /// Name of the first object that a Kyma creates on its target.
 const STAMP: &str = "kyma-target-stamp";
@@ -89,19 +89,19 @@ fn a_kyma_never_takes_the_hub_for_its_target() -> Result<()> {
 fn a_kyma_whose_target_goes_away_keeps_all_and_recovers() -> Result<()> {
     row("kyma-refusing-target", async |row| {
         let moor = row.world.moor.lock().await;
-        let door = Door::before(moor.url().trim_start_matches("https://"), free_address()?);
-        door.open().await?;
+        let proxy = TcpProxy::new(moor.url().trim_start_matches("https://"), free_address()?);
+        proxy.open().await?;
         let mut access: Value =
             serde_saphyr::from_str(&row.world.landscape.access(&moor).await?.kubeconfig())?;
-        access["clusters"][0]["cluster"]["server"] = format!("https://{}", door.address()).into();
+        access["clusters"][0]["cluster"]["server"] = format!("https://{}", proxy.address()).into();
         create(row).await?;
         grant(row, &access.to_string()).await?;
         is_ready(row).await?;
         let maps: Api<ConfigMap> = Api::namespaced(moor.client()?, "kyma-system");
         let before = maps.get("anchor-content").await?.metadata.resource_version;
-        door.shut();
+        proxy.close();
         is_stuck(row, Reason::TargetUnreachable, "").await?;
-        door.open().await?;
+        proxy.open().await?;
         is_ready(row).await?;
         let after = maps.get("anchor-content").await?.metadata.resource_version;
         ensure!(before == after, "an outage must change nothing on the target");

@@ -9,16 +9,16 @@ use sha2::{Digest, Sha256};
 
 use crate::row::Row;
 use crate::world::{PULLER, config_map, row};
-use e2e::net::Door;
+use e2e::net::TcpProxy;
 
 #[test]
 fn a_registry_that_is_down_is_waited_for() -> Result<()> {
     row("registry-down", async |row| {
         row.world.push("buoy", "1.0.0").await?;
         row.grant(&row.access.kubeconfig()).await?;
-        row.wish(ocm(&row.world.door, "buoy", "1.0.0")).await?;
-        row.is_stuck("Rendered", Reason::SourceUnreachable, &row.world.door.address()).await?;
-        row.world.door.open().await?;
+        row.wish(ocm(&row.world.proxy, "buoy", "1.0.0")).await?;
+        row.is_stuck("Rendered", Reason::SourceUnreachable, &row.world.proxy.address()).await?;
+        row.world.proxy.open().await?;
         row.is_ready().await
     })
 }
@@ -108,11 +108,11 @@ fn values_against_the_schema_name_the_key_and_not_the_value() -> Result<()> {
     })
 }
 
-fn ocm(door: &Door, module: &str, version: &str) -> Value {
+fn ocm(proxy: &TcpProxy, module: &str, version: &str) -> Value {
     json!({"ocm": {
         "component": format!("kyma-project.io/module/{module}"),
         "version": version,
-        "repository": door.address(),
+        "repository": proxy.address(),
     }})
 }
 

@@ -11,20 +11,20 @@ use testbed::{Answer, Cluster, Matching, Scripted, free_address};
 
 use crate::row::{DEADLINE, Row};
 use crate::world::row;
-use e2e::net::Door;
+use e2e::net::TcpProxy;
 
 #[test]
 fn a_target_that_refuses_connections_is_reported() -> Result<()> {
     row("refusing-target", async |row| {
         let address = row.world.quay.url().trim_start_matches("https://");
-        let door = Door::before(address, free_address()?);
-        door.open().await?;
+        let proxy = TcpProxy::new(address, free_address()?);
+        proxy.open().await?;
         let mut access: Value = serde_saphyr::from_str(&row.access.kubeconfig())?;
-        access["clusters"][0]["cluster"]["server"] = format!("https://{}", door.address()).into();
+        access["clusters"][0]["cluster"]["server"] = format!("https://{}", proxy.address()).into();
         behind(row, &access.to_string()).await?;
-        door.shut();
+        proxy.close();
         during_the_fault(row, Reason::TargetUnreachable, "").await?;
-        door.open().await?;
+        proxy.open().await?;
         after_the_fault(row, Reason::TargetUnreachable).await
     })
 }

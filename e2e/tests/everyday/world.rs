@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Mutex, OnceCell, RwLock};
 
 use crate::row::{Row, until};
-use e2e::net::{Door, FileServer};
+use e2e::net::{FileServer, TcpProxy};
 
 /// One runtime for all tests, since the landscape outlives each test.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
@@ -41,9 +41,9 @@ pub(crate) struct World {
     pub(crate) moor: Mutex<Cluster>,
     pub(crate) file_server: FileServer,
     /// Proxy in front of the registry, closed at first.
-    pub(crate) door: Door,
+    pub(crate) proxy: TcpProxy,
     /// Proxy in front of the registry that requires a password.
-    pub(crate) locked: Door,
+    pub(crate) locked: TcpProxy,
     /// Rows hold it shared; a row that measures time holds it exclusively.
     pub(crate) quiet: RwLock<()>,
     bystanders: BTreeMap<String, String>,
@@ -84,8 +84,8 @@ async fn tell(world: &'static World, name: &str, story: impl AsyncFnOnce(&Row) -
 impl World {
     async fn start() -> Result<Self> {
         let file_server = FileServer::start().await?;
-        let (door, locked) = (free_address()?, free_address()?);
-        let plain_http = vec![file_server.address(), door.to_string(), locked.to_string()];
+        let (proxy, locked) = (free_address()?, free_address()?);
+        let plain_http = vec![file_server.address(), proxy.to_string(), locked.to_string()];
         let landscape = Landscape::start(Options { plain_http, ..Options::default() }).await?;
         let names = ["harbour", "quay", "lake", "moor"];
         let targets = futures::future::try_join_all(names.map(|name| landscape.bare_target(name))).await?;
@@ -98,8 +98,8 @@ impl World {
             lake: Town { kyma: "lake", target: lake, turn: Mutex::default() },
             moor: Mutex::new(moor),
             file_server,
-            door: Door::before(landscape.registry().address(), door),
-            locked: Door::before(gate.address(), locked),
+            proxy: TcpProxy::new(landscape.registry().address(), proxy),
+            locked: TcpProxy::new(gate.address(), locked),
             quiet: RwLock::default(),
             bystanders: BTreeMap::new(),
             _gate: gate,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::catalogue;
 use e2e::landscape::{ACCESS_USER, HUB_NAMESPACE, Landscape, Options, asks};
-use e2e::net::Door;
+use e2e::net::TcpProxy;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -31,7 +31,7 @@ pub(crate) struct World {
     hub: Client,
     /// Address of the forwarder.
     address: SocketAddr,
-    door: Mutex<Option<Door>>,
+    proxy: Mutex<Option<TcpProxy>>,
 }
 
 /// Output of `kymactl target`.
@@ -59,7 +59,7 @@ impl World {
             catalogue::push_files(&landscape, MODULE, &config, &files).await?;
         }
         let at = landscape.hub().clone();
-        let world = Self { landscape, at, hub, address: free_address()?, door: Mutex::default() };
+        let world = Self { landscape, at, hub, address: free_address()?, proxy: Mutex::default() };
         world.assign(VERSIONS[0]).await?;
         world.switch_to(1).await?;
         world.create("east", &world.through_the_door()?).await?;
@@ -96,12 +96,12 @@ impl World {
     /// Redirects the forwarder to this cluster and closes its connections.
     pub(crate) async fn switch_to(&self, number: usize) -> Result<()> {
         let upstream = self.cluster(number).url().trim_start_matches("https://").to_owned();
-        let next = Door::before(&upstream, self.address);
-        if let Some(before) = self.door.lock().unwrap().take() {
-            before.shut();
+        let next = TcpProxy::new(&upstream, self.address);
+        if let Some(before) = self.proxy.lock().unwrap().take() {
+            before.close();
         }
-        until("the door's address is free", DEADLINE, || async { Ok(next.open().await.ok()) }).await?;
-        *self.door.lock().unwrap() = Some(next);
+        until("the proxy's address is free", DEADLINE, || async { Ok(next.open().await.ok()) }).await?;
+        *self.proxy.lock().unwrap() = Some(next);
         Ok(())
     }
 
@@ -230,8 +230,8 @@ impl World {
     }
 
     fn behind_the_door(&self) -> Result<usize> {
-        let door = self.door.lock().unwrap();
-        let upstream = door.as_ref().context("the door is open")?.upstream();
+        let proxy = self.proxy.lock().unwrap();
+        let upstream = proxy.as_ref().context("the proxy is open")?.upstream();
         let clusters = self.landscape.clusters();
         clusters.iter().position(|cluster| cluster.url().ends_with(upstream)).context("a cluster of ours")
     }

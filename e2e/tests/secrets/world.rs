@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use e2e::catalogue;
 use e2e::landscape::{HUB_NAMESPACE, Landscape, Options};
-use e2e::net::{Door, FileServer};
+use e2e::net::{FileServer, TcpProxy};
 use e2e::wait::has_condition;
 use k8s_openapi::api::core::v1::{Event, Secret, Service};
 use kube::api::{Patch, PatchParams, PostParams};
@@ -35,7 +35,7 @@ pub(crate) struct World {
     pub(crate) foreign: Access,
     pub(crate) file_server: FileServer,
     /// Proxy in front of the registry that requires a password.
-    pub(crate) locked: Door,
+    pub(crate) locked: TcpProxy,
     _gate: Gate,
     /// Real tokens, which must appear in no output either.
     pub(crate) tokens: Vec<String>,
@@ -61,7 +61,7 @@ impl World {
         let quay = landscape.bare_target("quay").await?;
         let lake = landscape.bare_target("lake").await?;
         let gate = landscape.registry().behind_password(PULLER, &secret("registry")).await?;
-        let locked = Door::before(gate.address(), locked);
+        let locked = TcpProxy::new(gate.address(), locked);
         locked.open().await?;
         let access = landscape.access(&quay).await?;
         let Credentials::Token(token) = access.credentials.clone() else {

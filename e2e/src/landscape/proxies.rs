@@ -15,54 +15,54 @@ pub enum ProxiedConnection<'a> {
     ToTarget(&'a str),
 }
 
-/// Returns the proxy of a connection, if there is one.
-pub type Doors<'a> = &'a (dyn Fn(ProxiedConnection<'_>) -> Option<Arc<dyn Interceptor>> + Sync);
+/// Returns the interceptor of a connection, or `None` for a direct one.
+pub type Interceptors<'a> = &'a (dyn Fn(ProxiedConnection<'_>) -> Option<Arc<dyn Interceptor>> + Sync);
 
 /// The proxies of one landscape.
 #[derive(Default)]
-pub(super) struct Standing {
+pub(super) struct Proxies {
     /// Proxies to the hub, by operator.
     to_hub: BTreeMap<&'static str, Scripted>,
     /// Proxies to targets, by target.
     to_targets: BTreeMap<String, Scripted>,
 }
 
-impl Standing {
-    pub(super) async fn of(
-        doors: Doors<'_>,
+impl Proxies {
+    pub(super) async fn start(
+        interceptors: Interceptors<'_>,
         operators: impl IntoIterator<Item = &'static str>,
         hub: &Cluster,
         targets: &[Cluster],
     ) -> Result<Self> {
-        let mut standing = Self::default();
+        let mut proxies = Self::default();
         for name in operators {
-            if let Some(between) = doors(ProxiedConnection::ToHub(name)) {
-                standing.to_hub.insert(name, Scripted::with(between, hub).await?);
+            if let Some(interceptor) = interceptors(ProxiedConnection::ToHub(name)) {
+                proxies.to_hub.insert(name, Scripted::with(interceptor, hub).await?);
             }
         }
         for target in targets {
-            if let Some(between) = doors(ProxiedConnection::ToTarget(target.name())) {
-                let door = Scripted::with(between, target).await?;
-                standing.to_targets.insert(target.name().to_owned(), door);
+            if let Some(interceptor) = interceptors(ProxiedConnection::ToTarget(target.name())) {
+                let proxy = Scripted::with(interceptor, target).await?;
+                proxies.to_targets.insert(target.name().to_owned(), proxy);
             }
         }
-        Ok(standing)
+        Ok(proxies)
     }
 
     /// Returns the operator's own access to the hub.
     pub(super) fn to_hub(&self, operator: &str, access: Access) -> Access {
-        through(self.to_hub.get(operator), access)
+        access_through(self.to_hub.get(operator), access)
     }
 
     /// Returns the operators' access to a target.
     pub(super) fn to_target(&self, target: &Cluster, access: Access) -> Access {
-        through(self.to_targets.get(target.name()), access)
+        access_through(self.to_targets.get(target.name()), access)
     }
 }
 
-fn through(door: Option<&Scripted>, access: Access) -> Access {
-    match door {
-        Some(door) => door.access_of(&access),
+fn access_through(proxy: Option<&Scripted>, access: Access) -> Access {
+    match proxy {
+        Some(proxy) => proxy.access_of(&access),
         None => access,
     }
 }
