@@ -2,7 +2,7 @@
 //! state, however operators are disturbed meanwhile.
 
 mod clock;
-mod doors;
+mod faults;
 mod picture;
 mod rounds;
 mod stages;
@@ -17,7 +17,7 @@ use testbed::Interceptor;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use clock::Clock;
-use doors::{Door, Doors, Standing};
+use faults::{FaultInjector, FaultInterceptor, FaultProxy};
 use rounds::World;
 
 /// Number of targets, and of Kymas that are disturbed at the same time.
@@ -32,37 +32,39 @@ async fn whatever_interrupts_an_operation_it_ends_in_the_same_state() {
 async fn story(is_full: bool) -> Result<()> {
     let scratch = tempfile::tempdir()?;
     let clock = Clock::in_directory(scratch.path())?;
-    let (killer, condemned) = unbounded_channel();
+    let (sender, kill_requests) = unbounded_channel();
     let environment = clock.environment();
-    let doors = Doors::new(killer, clock);
+    let injector = FaultInjector::new(sender, clock);
     let options = Options { targets: TARGETS, environment, ..Options::default() };
-    let on_hub = |way: ProxiedConnection<'_>| -> Option<Arc<dyn Interceptor>> {
-        match way {
-            ProxiedConnection::ToHub(operator) => Some(Arc::new(Standing(Door::of_hub(&doors, operator)))),
-            // `World` creates a door to the target for each Kyma.
+    let on_hub = |connection: ProxiedConnection<'_>| -> Option<Arc<dyn Interceptor>> {
+        match connection {
+            ProxiedConnection::ToHub(operator) => {
+                Some(Arc::new(FaultInterceptor(FaultProxy::of_hub(&injector, operator))))
+            }
+            // `World` creates a proxy to the target for each Kyma.
             ProxiedConnection::ToTarget(_) => None,
         }
     };
     let mut landscape = Landscape::start_behind(options, &on_hub).await?;
     Fleet::new(&landscape)?.publish().await?;
-    let world = World::new(&landscape, Arc::clone(&doors)).await?;
+    let world = World::new(&landscape, Arc::clone(&injector)).await?;
     tokio::select! {
         told = world.tell(is_full) => told?,
-        ended = kill(&mut landscape, condemned, &doors) => ended?,
+        ended = kill(&mut landscape, kill_requests, &injector) => ended?,
     }
     landscape.stop().await
 }
 
-/// Kills each condemned operator, lets its requests pass again, and restarts it.
+/// Kills each operator that a fault selects, resumes its requests, and restarts it.
 async fn kill(
     landscape: &mut Landscape,
-    mut condemned: UnboundedReceiver<String>,
-    doors: &Doors,
+    mut kill_requests: UnboundedReceiver<String>,
+    injector: &FaultInjector,
 ) -> Result<()> {
     loop {
-        let operator = condemned.recv().await.context("the doors are there")?;
+        let operator = kill_requests.recv().await.context("the fault injector has ended")?;
         landscape.operator(&operator)?.kill();
-        doors.acquit(&operator);
+        injector.resume_requests(&operator);
         landscape.start_again(&operator).await?;
     }
 }

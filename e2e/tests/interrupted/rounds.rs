@@ -15,10 +15,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use testbed::{Access, Cluster, Scripted, until_or_why};
 
-use crate::doors::{Door, Doors, Fault, Jump, Record, Standing};
+use crate::faults::{ClockJump, Fault, FaultInjector, FaultInterceptor, FaultProxy, Record};
 use crate::picture::{Picture, deletions};
 use crate::stages::{STAGES, Stage, Town};
-use crate::writes::Which;
+use crate::writes::WriteSelection;
 
 /// Deadline of each wait in a stage.
 const DEADLINE: Duration = Duration::from_mins(4);
@@ -35,7 +35,7 @@ const HOUR: i64 = 3600;
 pub(crate) struct World {
     hub: Client,
     targets: Vec<(Cluster, Access)>,
-    doors: Arc<Doors>,
+    injector: Arc<FaultInjector>,
 }
 
 /// The state after a stage, and its writes and faults.
@@ -56,16 +56,16 @@ struct Guest {
     choice: Choice,
     /// Snapshot of its target before the Kyma.
     before: Snapshot,
-    _door: Scripted,
+    _proxy: Scripted,
 }
 
 impl World {
-    pub(crate) async fn new(landscape: &Landscape, doors: Arc<Doors>) -> Result<Self> {
+    pub(crate) async fn new(landscape: &Landscape, injector: Arc<FaultInjector>) -> Result<Self> {
         let mut targets = Vec::new();
         for target in landscape.targets() {
             targets.push((target.clone(), landscape.access(target).await?));
         }
-        Ok(Self { hub: landscape.hub().client()?, targets, doors })
+        Ok(Self { hub: landscape.hub().client()?, targets, injector })
     }
 
     pub(crate) async fn tell(&self, is_full: bool) -> Result<()> {
@@ -76,8 +76,9 @@ impl World {
         // Kills have a round of their own: a restart would repair the effect of a lost event or a jump of the
         // clock.
         if is_full {
-            self.round(&[("kyma-killed", |_, _| vec![Fault::Kill(Which::Every)])], Some(&calm), None).await?;
-            let refused: (&str, Choice) = ("kyma-refused", |_, _| vec![Fault::Conflict(Which::Every)]);
+            self.round(&[("kyma-killed", |_, _| vec![Fault::Kill(WriteSelection::All)])], Some(&calm), None)
+                .await?;
+            let refused: (&str, Choice) = ("kyma-refused", |_, _| vec![Fault::Conflict(WriteSelection::All)]);
             self.round(&[refused, garbled], Some(&calm), None).await?;
             self.round(&[late], Some(&calm), None).await?;
             self.round(&[("kyma-ahead", |_, _| Vec::new())], Some(&calm), Some(HOUR)).await?;
@@ -107,10 +108,10 @@ impl World {
             let known = calm.and_then(|calm| calm.get(&stage));
             let faults: Vec<Vec<Fault>> = guests.iter().map(|guest| (guest.choice)(stage, known)).collect();
             for (guest, faults) in guests.iter().zip(&faults) {
-                self.doors.begin(&guest.town.kyma, faults.clone());
+                self.injector.begin(&guest.town.kyma, faults.clone());
             }
             if let Some(first) = jumps {
-                self.doors.prepare(jump(stage, known, first));
+                self.injector.prepare(jump(stage, known, first));
             }
             if stage == Stage::Upgrade {
                 catalogue::assign(self.hub.clone(), LANTERN, "1.1.0").await?;
@@ -122,14 +123,14 @@ impl World {
             let ends = try_join_all(ends).await?;
             rounds.iter_mut().zip(ends).for_each(|(round, left)| drop(round.insert(stage, left)));
             if let Some(first) = jumps {
-                ensure!(!self.doors.is_prepared(), "{stage:?}: the clock did not jump");
+                ensure!(!self.injector.is_prepared(), "{stage:?}: the clock did not jump");
                 self.has_jumped(&guests, stage, first).await?;
             }
         }
         for Guest { town, before, .. } in &guests {
             until_as_before(&town.target, before).await?;
             town.leave().await?;
-            self.doors.forget(&town.kyma);
+            self.injector.forget(&town.kyma);
         }
         // The garbage collector deletes objects of deleted components.
         until_or_why("the hub is as before", DEADLINE, || async {
@@ -142,13 +143,13 @@ impl World {
     async fn guests(&self, kymas: &[(&str, Choice)]) -> Result<Vec<Guest>> {
         let mut guests = Vec::new();
         for ((kyma, choice), (target, access)) in kymas.iter().zip(&self.targets) {
-            let door = Arc::new(Standing(Door::of_target(&self.doors, kyma)));
-            let door = Scripted::with(door, target).await?;
+            let proxy = Arc::new(FaultInterceptor(FaultProxy::of_target(&self.injector, kyma)));
+            let proxy = Scripted::with(proxy, target).await?;
             let (kyma, hub, target) = ((*kyma).to_owned(), self.hub.clone(), target.client()?);
-            let secret = secret_with(&kyma, &door.access_of(access))?;
+            let secret = secret_with(&kyma, &proxy.access_of(access))?;
             let before = snapshot::take(&target).await?;
             let town = Town { kyma, hub, target, secret };
-            guests.push(Guest { town, choice: *choice, before, _door: door });
+            guests.push(Guest { town, choice: *choice, before, _proxy: proxy });
         }
         Ok(guests)
     }
@@ -179,7 +180,7 @@ impl World {
         let rest = if is_thorough { REST } else { PAUSE };
         let what = format!("{name} ends as if undisturbed: {stage:?}");
         let picture = until_or_why(&what, DEADLINE, || async {
-            if self.doors.record(name).last.elapsed() < rest {
+            if self.injector.record(name).last.elapsed() < rest {
                 return Ok(Err("it is still at work".to_owned()));
             }
             let picture = Picture::take(&town.hub, &town.target, name).await?;
@@ -187,7 +188,7 @@ impl World {
             Ok(if differences.is_empty() { Ok(picture) } else { Err(differences.join("\n")) })
         })
         .await?;
-        let left = Left { picture, record: self.doors.record(name) };
+        let left = Left { picture, record: self.injector.record(name) };
         if let Some(calm) = calm {
             left.is_like(calm, before, faults).with_context(|| format!("{name} {stage:?}"))?;
         }
@@ -238,17 +239,17 @@ fn late_and_refused(stage: Stage, calm: Option<&Left>) -> Vec<Fault> {
 }
 
 fn kills_always(faults: &[Fault]) -> bool {
-    faults.iter().any(|fault| matches!(fault, Fault::Kill(Which::Every)))
+    faults.iter().any(|fault| matches!(fault, Fault::Kill(WriteSelection::All)))
 }
 
 /// Selects ten writes of a stage; unmanaging and managing a module share ten.
-fn sample(stage: Stage, calm: Option<&Left>) -> Which {
-    let many = match stage {
+fn sample(stage: Stage, calm: Option<&Left>) -> WriteSelection {
+    let count = match stage {
         Stage::Unmanage => 4,
         Stage::Manage => SAMPLE - 4,
         _ => SAMPLE,
     };
-    Which::sample(many, writes_of(calm))
+    WriteSelection::sample(count, writes_of(calm))
 }
 
 fn writes_of(calm: Option<&Left>) -> usize {
@@ -257,11 +258,11 @@ fn writes_of(calm: Option<&Left>) -> usize {
 
 /// Returns the clock jump of a stage, which comes after a third of its writes. The jumps cancel out, so the clock
 /// ends where it began.
-fn jump(stage: Stage, calm: Option<&Left>, first: i64) -> Jump {
+fn jump(stage: Stage, calm: Option<&Left>, first: i64) -> ClockJump {
     let to = match stage {
         Stage::Install | Stage::Unmanage => first,
         Stage::Upgrade | Stage::Manage | Stage::Delete => 0,
         Stage::Disable => -first,
     };
-    Jump { after: writes_of(calm) / 3, to }
+    ClockJump { after: writes_of(calm) / 3, to }
 }

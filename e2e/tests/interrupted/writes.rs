@@ -26,8 +26,8 @@ impl Write {
     /// Returns the write of a request, or `None` for reads, dry runs, and access reviews, which are sent by POST.
     pub(crate) fn of(operator: &str, kyma: &str, seen: &ReceivedRequest, body: &[u8]) -> Option<Self> {
         let is_write = matches!(seen.method.as_str(), "POST" | "PUT" | "PATCH" | "DELETE");
-        let is_question = seen.path.contains("/authorization.k8s.io/") || seen.query.contains("dryRun=");
-        if !is_write || is_question {
+        let is_read_only = seen.path.contains("/authorization.k8s.io/") || seen.query.contains("dryRun=");
+        if !is_write || is_read_only {
             return None;
         }
         let line = without_name(&format!("{operator} {} {}", seen.method, seen.path), kyma);
@@ -75,33 +75,33 @@ pub(crate) fn masked(text: &str) -> String {
 
 /// Selects the writes of a stage at which a fault occurs.
 #[derive(Clone, Debug)]
-pub(crate) enum Which {
+pub(crate) enum WriteSelection {
     /// All writes.
-    Every,
+    All,
     /// Writes with these numbers, counted from 0.
-    These(BTreeSet<usize>),
+    Numbers(BTreeSet<usize>),
 }
 
-impl Which {
-    /// Selects `many` of `all` writes, spread evenly, the first and the last included.
-    pub(crate) fn sample(many: usize, all: usize) -> Self {
-        let last = all.saturating_sub(1);
-        let steps = many.saturating_sub(1).max(1);
-        Self::These((0..many).map(|step| step * last / steps).collect())
+impl WriteSelection {
+    /// Selects `count` of `total` writes, spread evenly, the first and the last included.
+    pub(crate) fn sample(count: usize, total: usize) -> Self {
+        let last = total.saturating_sub(1);
+        let steps = count.saturating_sub(1).max(1);
+        Self::Numbers((0..count).map(|step| step * last / steps).collect())
     }
 
-    pub(crate) fn has(&self, number: usize) -> bool {
+    pub(crate) fn contains(&self, number: usize) -> bool {
         match self {
-            Self::Every => true,
-            Self::These(numbers) => numbers.contains(&number),
+            Self::All => true,
+            Self::Numbers(numbers) => numbers.contains(&number),
         }
     }
 }
 
 #[test]
-fn a_sample_is_spread_over_all() {
-    let Which::These(numbers) = Which::sample(4, 31) else { unreachable!() };
+fn a_sample_is_spread_over_all_writes() {
+    let WriteSelection::Numbers(numbers) = WriteSelection::sample(4, 31) else { unreachable!() };
     assert_eq!(numbers, BTreeSet::from([0, 10, 20, 30]));
-    let Which::These(numbers) = Which::sample(10, 3) else { unreachable!() };
+    let WriteSelection::Numbers(numbers) = WriteSelection::sample(10, 3) else { unreachable!() };
     assert_eq!(numbers, BTreeSet::from([0, 1, 2]));
 }

@@ -13,7 +13,7 @@ use testbed::{Answer, Body, EventDelivery, InterceptedRequest, Interceptor, diso
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::clock::Clock;
-use crate::writes::{Which, Write};
+use crate::writes::{Write, WriteSelection};
 
 /// Time by which stale lists and late events are behind.
 const LAG: Duration = Duration::from_secs(1);
@@ -25,9 +25,9 @@ const CONFLICT: &str = "Operation cannot be fulfilled: the object has been modif
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
     /// The operator is killed after the write, before it receives the response.
-    Kill(Which),
+    Kill(WriteSelection),
     /// The first attempt at the write is refused with a conflict.
-    Conflict(Which),
+    Conflict(WriteSelection),
     /// Events are duplicated, reordered, or lost with the end of their watch.
     Disorder,
     /// Events are late, and the list that begins a watch is old.
@@ -36,7 +36,7 @@ pub(crate) enum Fault {
 
 /// A jump of the clock of all operators.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Jump {
+pub(crate) struct ClockJump {
     /// Number of writes after which the clock jumps.
     pub(crate) after: usize,
     /// Seconds from the real time after the jump.
@@ -49,7 +49,7 @@ struct Case {
     /// Writes that were refused and not retried yet.
     refused: BTreeSet<String>,
     /// Number of attempted writes without retries of refused ones.
-    asked: usize,
+    attempts: usize,
     record: Record,
 }
 
@@ -77,21 +77,21 @@ impl Default for Record {
 }
 
 /// State shared by all proxies.
-pub(crate) struct Doors {
+pub(crate) struct FaultInjector {
     cases: Mutex<BTreeMap<String, Case>>,
     /// Operators that are about to be killed; none of their requests passes.
-    condemned: Mutex<BTreeSet<String>>,
-    killer: UnboundedSender<String>,
+    killed_operators: Mutex<BTreeSet<String>>,
+    kill_requests: UnboundedSender<String>,
     clock: Clock,
-    jump: Mutex<Option<Jump>>,
+    jump: Mutex<Option<ClockJump>>,
 }
 
-impl Doors {
-    pub(crate) fn new(killer: UnboundedSender<String>, clock: Clock) -> Arc<Self> {
+impl FaultInjector {
+    pub(crate) fn new(kill_requests: UnboundedSender<String>, clock: Clock) -> Arc<Self> {
         Arc::new(Self {
             cases: Mutex::default(),
-            condemned: Mutex::default(),
-            killer,
+            killed_operators: Mutex::default(),
+            kill_requests,
             clock,
             jump: Mutex::default(),
         })
@@ -99,7 +99,7 @@ impl Doors {
 
     /// Begins a stage: from now on these faults apply to the Kyma.
     pub(crate) fn begin(&self, kyma: &str, faults: Vec<Fault>) {
-        let case = Case { faults, refused: BTreeSet::new(), asked: 0, record: Record::default() };
+        let case = Case { faults, refused: BTreeSet::new(), attempts: 0, record: Record::default() };
         lock(&self.cases).insert(kyma.to_owned(), case);
     }
 
@@ -114,16 +114,16 @@ impl Doors {
     }
 
     /// Lets requests of an operator pass again after it was killed.
-    pub(crate) fn acquit(&self, operator: &str) {
-        lock(&self.condemned).remove(operator);
+    pub(crate) fn resume_requests(&self, operator: &str) {
+        lock(&self.killed_operators).remove(operator);
     }
 
-    fn is_condemned(&self, operator: &str) -> bool {
-        lock(&self.condemned).contains(operator)
+    fn is_killed(&self, operator: &str) -> bool {
+        lock(&self.killed_operators).contains(operator)
     }
 
     /// Returns the Kyma that a text names. A text that names none belongs to the only Kyma, if there is only one.
-    fn concerned(&self, text: &str) -> Option<String> {
+    fn concerned_kyma(&self, text: &str) -> Option<String> {
         let cases = lock(&self.cases);
         let named = cases.keys().find(|kyma| text.contains(kyma.as_str()));
         named.or_else(|| cases.keys().next().filter(|_| cases.len() == 1)).cloned()
@@ -142,9 +142,10 @@ impl Doors {
         if case.refused.remove(&write.line) {
             return false;
         }
-        let says_no = |fault: &Fault| matches!(fault, Fault::Conflict(which) if which.has(case.asked));
-        let refused = case.faults.iter().any(says_no);
-        case.asked += 1;
+        let is_selected =
+            |fault: &Fault| matches!(fault, Fault::Conflict(writes) if writes.contains(case.attempts));
+        let refused = case.faults.iter().any(is_selected);
+        case.attempts += 1;
         case.record.faults += usize::from(refused);
         if refused {
             case.refused.insert(write.line.clone());
@@ -153,7 +154,7 @@ impl Doors {
     }
 
     /// Sets the next jump of the clock.
-    pub(crate) fn prepare(&self, jump: Jump) {
+    pub(crate) fn prepare(&self, jump: ClockJump) {
         *lock(&self.jump) = Some(jump);
     }
 
@@ -163,7 +164,7 @@ impl Doors {
     }
 
     /// Records a successful write. Returns whether its operator is to be killed.
-    fn came_about(&self, kyma: &str, write: &Write) -> io::Result<bool> {
+    fn record_success(&self, kyma: &str, write: &Write) -> io::Result<bool> {
         let mut cases = lock(&self.cases);
         let Some(case) = cases.get_mut(kyma) else { return Ok(false) };
         case.record.last = Instant::now();
@@ -175,35 +176,35 @@ impl Doors {
         if let Some(jump) = lock(&self.jump).take_if(|jump| case.record.writes.len() >= jump.after) {
             self.clock.set(jump.to)?;
         }
-        let kills = |fault: &Fault| matches!(fault, Fault::Kill(which) if which.has(number));
-        let dies = is_new && case.faults.iter().any(kills);
-        case.record.faults += usize::from(dies);
-        Ok(dies)
+        let kills = |fault: &Fault| matches!(fault, Fault::Kill(writes) if writes.contains(number));
+        let is_killed = is_new && case.faults.iter().any(kills);
+        case.record.faults += usize::from(is_killed);
+        Ok(is_killed)
     }
 
-    /// Returns the handling of a watch event.
-    fn fate(&self, kyma: &str, number: usize) -> EventDelivery {
+    /// Returns how a watch event is delivered.
+    fn delivery(&self, kyma: &str, number: usize) -> EventDelivery {
         let mut cases = lock(&self.cases);
         let Some(case) = cases.get_mut(kyma) else { return EventDelivery::OnTime };
-        let is_garbled = case.faults.iter().any(|fault| matches!(fault, Fault::Disorder));
-        let fate = match number % 4 {
+        let is_disordered = case.faults.iter().any(|fault| matches!(fault, Fault::Disorder));
+        let delivery = match number % 4 {
             _ if case.is_late() => EventDelivery::Late(LAG),
-            0 if is_garbled => EventDelivery::Twice,
-            1 if is_garbled => EventDelivery::Overtaken,
-            3 if is_garbled => EventDelivery::Lost,
+            0 if is_disordered => EventDelivery::Twice,
+            1 if is_disordered => EventDelivery::Overtaken,
+            3 if is_disordered => EventDelivery::Lost,
             _ => EventDelivery::OnTime,
         };
-        case.record.faults += usize::from(fate != EventDelivery::OnTime);
-        fate
+        case.record.faults += usize::from(delivery != EventDelivery::OnTime);
+        delivery
     }
 }
 
 /// A proxy between operators and a cluster.
-pub(crate) struct Door {
-    doors: Arc<Doors>,
-    place: Connection,
+pub(crate) struct FaultProxy {
+    injector: Arc<FaultInjector>,
+    connection: Connection,
     /// resourceVersions that were sent on watches, and when.
-    told: Mutex<Vec<(Instant, u64)>>,
+    sent_versions: Mutex<Vec<(Instant, u64)>>,
     /// Number of events that concerned a Kyma.
     events: Mutex<usize>,
     /// Collections whose watch lost an event; their next watch is answered as expired.
@@ -217,36 +218,36 @@ enum Connection {
     Target(String),
 }
 
-impl Door {
-    pub(crate) fn of_hub(doors: &Arc<Doors>, operator: &str) -> Arc<Self> {
-        Self::new(doors, Connection::Hub(operator.to_owned()))
+impl FaultProxy {
+    pub(crate) fn of_hub(injector: &Arc<FaultInjector>, operator: &str) -> Arc<Self> {
+        Self::new(injector, Connection::Hub(operator.to_owned()))
     }
 
-    pub(crate) fn of_target(doors: &Arc<Doors>, kyma: &str) -> Arc<Self> {
-        Self::new(doors, Connection::Target(kyma.to_owned()))
+    pub(crate) fn of_target(injector: &Arc<FaultInjector>, kyma: &str) -> Arc<Self> {
+        Self::new(injector, Connection::Target(kyma.to_owned()))
     }
 
-    fn new(doors: &Arc<Doors>, place: Connection) -> Arc<Self> {
-        let doors = Arc::clone(doors);
+    fn new(injector: &Arc<FaultInjector>, connection: Connection) -> Arc<Self> {
+        let injector = Arc::clone(injector);
         Arc::new(Self {
-            doors,
-            place,
-            told: Mutex::default(),
+            injector,
+            connection,
+            sent_versions: Mutex::default(),
             events: Mutex::default(),
             gaps: Mutex::default(),
         })
     }
 
     fn operator(&self, user_agent: &str) -> String {
-        match &self.place {
+        match &self.connection {
             Connection::Hub(operator) => operator.clone(),
             Connection::Target(_) => user_agent.split('/').next().unwrap_or_default().to_owned(),
         }
     }
 
-    fn concerned(&self, text: &str) -> Option<String> {
-        match &self.place {
-            Connection::Hub(_) => self.doors.concerned(text),
+    fn concerned_kyma(&self, text: &str) -> Option<String> {
+        match &self.connection {
+            Connection::Hub(_) => self.injector.concerned_kyma(text),
             Connection::Target(kyma) => Some(kyma.clone()),
         }
     }
@@ -254,7 +255,7 @@ impl Door {
     async fn decide(self: Arc<Self>, passing: InterceptedRequest) -> io::Result<Response<Body>> {
         let seen = passing.seen().clone();
         let operator = self.operator(&seen.user_agent);
-        if self.doors.is_condemned(&operator) {
+        if self.injector.is_killed(&operator) {
             return std::future::pending().await;
         }
         if seen.query.contains("watch=true") {
@@ -264,18 +265,18 @@ impl Door {
             return self.read(passing).await;
         }
         let text = format!("{} {}", seen.path, String::from_utf8_lossy(passing.body()));
-        let Some(kyma) = self.concerned(&text) else { return passing.onward().await };
+        let Some(kyma) = self.concerned_kyma(&text) else { return passing.onward().await };
         let Some(write) = Write::of(&operator, &kyma, &seen, passing.body()) else {
             return passing.onward().await;
         };
-        if self.doors.refuses(&kyma, &write) {
+        if self.injector.refuses(&kyma, &write) {
             let refusal = Answer::failure(409, "Conflict", CONFLICT).into_response();
             return refusal.ok_or_else(|| io::ErrorKind::Unsupported.into());
         }
         let answer = passing.onward().await?;
-        if answer.status().is_success() && self.doors.came_about(&kyma, &write)? {
-            lock(&self.doors.condemned).insert(operator.clone());
-            self.doors.killer.send(operator).ok();
+        if answer.status().is_success() && self.injector.record_success(&kyma, &write)? {
+            lock(&self.injector.killed_operators).insert(operator.clone());
+            self.injector.kill_requests.send(operator).ok();
             return std::future::pending().await;
         }
         Ok(answer)
@@ -285,13 +286,17 @@ impl Door {
     /// apiservers guarantee.
     async fn read(&self, passing: InterceptedRequest) -> io::Result<Response<Body>> {
         let seen = passing.seen();
-        let begins_watch = seen.query.contains("limit=500") && !seen.query.contains("continue=");
-        let kyma = match &self.place {
+        let is_watch_list = seen.query.contains("limit=500") && !seen.query.contains("continue=");
+        let kyma = match &self.connection {
             Connection::Hub(_) => None,
             Connection::Target(kyma) => Some(kyma.as_str()),
         };
-        let old = lock(&self.told).iter().rev().find(|(when, _)| when.elapsed() >= LAG).map(|(_, it)| *it);
-        match old.filter(|_| begins_watch && self.doors.is_stale(kyma)) {
+        let old = lock(&self.sent_versions)
+            .iter()
+            .rev()
+            .find(|(sent, _)| sent.elapsed() >= LAG)
+            .map(|(_, version)| *version);
+        match old.filter(|_| is_watch_list && self.injector.is_stale(kyma)) {
             None => passing.onward().await,
             Some(old) => {
                 let query = format!("{}&resourceVersion={old}&resourceVersionMatch=Exact", seen.query);
@@ -311,15 +316,15 @@ impl Door {
             return Ok(answer);
         }
         let this = Arc::clone(&self);
-        Ok(disordered(answer, move |event| this.judge(&path, event)))
+        Ok(disordered(answer, move |event| this.observe_event(&path, event)))
     }
 
-    fn judge(&self, path: &str, event: &Value) -> EventDelivery {
+    fn observe_event(&self, path: &str, event: &Value) -> EventDelivery {
         let meta = &event["object"]["metadata"];
         if let Some(version) = meta["resourceVersion"].as_str().and_then(|version| version.parse().ok()) {
-            lock(&self.told).push((Instant::now(), version));
+            lock(&self.sent_versions).push((Instant::now(), version));
         }
-        let Some(kyma) = self.concerned(meta["name"].as_str().unwrap_or_default()) else {
+        let Some(kyma) = self.concerned_kyma(meta["name"].as_str().unwrap_or_default()) else {
             return EventDelivery::OnTime;
         };
         let number = {
@@ -327,20 +332,20 @@ impl Door {
             *events += 1;
             *events
         };
-        let fate = self.doors.fate(&kyma, number);
+        let delivery = self.injector.delivery(&kyma, number);
         // Half of the watches that lost an event can be resumed, which delivers it again; the others expire, which
         // forces a list.
-        if fate == EventDelivery::Lost && number % 8 == 3 {
+        if delivery == EventDelivery::Lost && number % 8 == 3 {
             lock(&self.gaps).insert(path.to_owned());
         }
-        fate
+        delivery
     }
 }
 
-/// Implements `Interceptor` for a door.
-pub(crate) struct Standing(pub(crate) Arc<Door>);
+/// Implements `Interceptor` for a shared proxy.
+pub(crate) struct FaultInterceptor(pub(crate) Arc<FaultProxy>);
 
-impl Interceptor for Standing {
+impl Interceptor for FaultInterceptor {
     fn pass(&self, passing: InterceptedRequest) -> BoxFuture<'_, io::Result<Response<Body>>> {
         Arc::clone(&self.0).decide(passing).boxed()
     }
