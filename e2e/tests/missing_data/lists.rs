@@ -11,7 +11,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use testbed::Process;
 
-use crate::doors::{Doors, Fault, Side, Stream};
+use crate::faults::{Fault, FaultInjector, Side, Stream};
 use crate::losses;
 use crate::table::KINDS;
 use crate::world::{KYMAS, World};
@@ -97,10 +97,11 @@ fn but_components(side: Side, resource: &str) -> bool {
 }
 
 pub(crate) async fn story(is_full: bool) -> Result<()> {
-    let doors = Doors::new();
+    let injector = FaultInjector::new();
     let options = Options { targets: KYMAS.len(), audit: true, ..Options::default() };
-    let landscape = Landscape::start_behind(options, &|way| Some(doors.on(way))).await?;
-    let mut lists = Lists { world: World::on(landscape).await?, doors };
+    let landscape =
+        Landscape::start_behind(options, &|connection| Some(injector.interceptor(connection))).await?;
+    let mut lists = Lists { world: World::on(landscape).await?, injector };
     lists.world.pause().await?;
     let calm = lists.picture().await?;
     for row in ROWS.iter().filter(|row| is_full || !row.only_in_full) {
@@ -138,7 +139,7 @@ fn of_kinds() -> Vec<Row> {
 /// The world, and the proxies between its operators and clusters.
 struct Lists {
     world: World,
-    doors: Arc<Doors>,
+    injector: Arc<FaultInjector>,
 }
 
 impl Lists {
@@ -146,11 +147,11 @@ impl Lists {
     /// deleted, and that all Kymas are Ready afterwards.
     async fn meet(&mut self, row: &Row) -> Result<()> {
         let marks = self.world.landscape.marks()?;
-        let streams = self.doors.watched();
+        let streams = self.injector.watched();
         if row.starts {
             self.world.landscape.operators().for_each(Process::kill);
         }
-        self.doors.set(Some(row.fault));
+        self.injector.set(Some(row.fault));
         if row.starts {
             self.start_operators().await?;
         }
@@ -159,7 +160,7 @@ impl Lists {
         let asks_targets = !row.starts || matches!(row.fault, Fault::EmptyOf(Side::Targets, _));
         let asked =
             streams.iter().filter(|stream| asks_targets || stream.side == Side::Hub).cloned().collect();
-        self.doors.until_met(row.fault, &asked).await?;
+        self.injector.until_met(row.fault, &asked).await?;
         if let Some(reason) = row.says {
             self.world.all_say(reason).await?;
         }
@@ -170,8 +171,8 @@ impl Lists {
         self.world.is_configured().await?;
         self.world.is_paused().await?;
 
-        self.doors.set(None);
-        self.doors.until_whole(&streams).await?;
+        self.injector.set(None);
+        self.injector.until_unaltered(&streams).await?;
         self.world.is_ready().await?;
         self.world.landscape.until_at_rest().await?;
         self.world.is_configured().await.context("afterwards")?;
@@ -195,16 +196,16 @@ impl Lists {
     /// Deletes the Kyma during the fault. After the fault, the Kyma must go and its target must be as before the
     /// Kyma.
     async fn removes(&self, kyma: &str, fault: Fault) -> Result<()> {
-        let streams = self.doors.watched();
+        let streams = self.injector.watched();
         let of_hub: BTreeSet<Stream> =
             streams.iter().filter(|stream| stream.side == Side::Hub).cloned().collect();
-        self.doors.set(Some(fault));
-        self.doors.until_met(fault, &streams).await?;
+        self.injector.set(Some(fault));
+        self.injector.until_met(fault, &streams).await?;
         self.world.kymas().delete(kyma, &DeleteParams::default()).await?;
         self.world.landscape.until_at_rest().await?;
-        self.doors.set(None);
+        self.injector.set(None);
         // Until these lists, a watch may be closed and thus missing for the next fault.
-        self.doors.until_whole(&of_hub).await?;
+        self.injector.until_unaltered(&of_hub).await?;
         self.world.kyma_is_gone(kyma).await?;
         until_as_before(&self.world.target(kyma)?, self.world.before(kyma)?).await?;
         Ok(())

@@ -2,7 +2,7 @@
 //! the targets stays, the halted state is reported, and work continues when the data is back. Requested deletions are
 //! still done.
 
-mod doors;
+mod faults;
 mod lists;
 mod losses;
 mod removals;

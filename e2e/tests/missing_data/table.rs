@@ -1,7 +1,7 @@
 //! Every kind that an operator reads, from which the rows about lists are generated. SECURITY.md describes the
 //! effect of each loss; `cargo xtask tidy` compares both with the roles, so that a new kind needs a row.
 
-use crate::doors::Side;
+use crate::faults::Side;
 
 /// A kind on the hub or on targets.
 pub(crate) struct Kind {

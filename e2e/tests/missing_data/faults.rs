@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::world::DEADLINE;
 
-/// Number of failed lists of an operator on a cluster with which it has met the fault: it retried one, or several
+/// Number of failed lists after which an operator has met the fault on a cluster: it retried one, or several
 /// failed.
 const TRIES: usize = 2;
 
@@ -91,7 +91,7 @@ pub(crate) struct Stream {
     path: String,
     resource: String,
     /// Label and field selectors.
-    only: Vec<String>,
+    selectors: Vec<String>,
 }
 
 impl Stream {
@@ -103,13 +103,13 @@ impl Stream {
 
 impl fmt::Debug for Stream {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{:?} {} {}: {} {:?}", self.side, self.place, self.agent, self.path, self.only)
+        write!(out, "{:?} {} {}: {} {:?}", self.side, self.place, self.agent, self.path, self.selectors)
     }
 }
 
 /// State shared by all proxies.
-pub(crate) struct Doors {
-    known: Mutex<ProxyState>,
+pub(crate) struct FaultInjector {
+    state: Mutex<ProxyState>,
     /// Changes when all watches end.
     rounds: watch::Sender<usize>,
 }
@@ -121,39 +121,39 @@ struct ProxyState {
     open: Vec<Stream>,
     /// Lists since the fault last changed: those that were altered, and those that were not.
     altered: Vec<Stream>,
-    whole: Vec<Stream>,
+    unaltered: Vec<Stream>,
     /// The round in which each stream was listed last.
     listed: BTreeMap<Stream, usize>,
 }
 
-impl Doors {
+impl FaultInjector {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { known: Mutex::default(), rounds: watch::Sender::new(0) })
+        Arc::new(Self { state: Mutex::default(), rounds: watch::Sender::new(0) })
     }
 
-    /// Returns the proxy for a way between an operator and a cluster.
-    pub(crate) fn on(self: &Arc<Self>, way: ProxiedConnection<'_>) -> Arc<dyn Interceptor> {
-        let (side, place) = match way {
+    /// Returns the interceptor of a connection between an operator and a cluster.
+    pub(crate) fn interceptor(self: &Arc<Self>, connection: ProxiedConnection<'_>) -> Arc<dyn Interceptor> {
+        let (side, place) = match connection {
             ProxiedConnection::ToHub(operator) => (Side::Hub, operator.to_owned()),
             ProxiedConnection::ToTarget(name) => (Side::Targets, name.to_owned()),
         };
-        let doors = Arc::clone(self);
+        let injector = Arc::clone(self);
         Arc::new(move |passing: InterceptedRequest| {
             let stream = stream(side, &place, passing.seen());
-            Arc::clone(&doors).pass(side, stream, passing).boxed()
+            Arc::clone(&injector).pass(side, stream, passing).boxed()
         })
     }
 
     /// Returns the streams that are watched now.
     pub(crate) fn watched(&self) -> BTreeSet<Stream> {
-        self.known().open.iter().cloned().collect()
+        self.lock_state().open.iter().cloned().collect()
     }
 
     /// Sets or removes the fault, and ends all watches so that everything is listed again.
     pub(crate) fn set(&self, fault: Option<Fault>) {
-        let mut known = self.known();
-        (known.altered, known.whole) = (Vec::new(), Vec::new());
-        known.fault = fault;
+        let mut state = self.lock_state();
+        (state.altered, state.unaltered) = (Vec::new(), Vec::new());
+        state.fault = fault;
         self.rounds.send_modify(|round| *round += 1);
     }
 
@@ -165,11 +165,11 @@ impl Doors {
             streams.iter().filter(|stream| fault.concerns(stream) && !fault.may_end(stream)).collect();
         ensure!(!concerned.is_empty(), "the fault concerns nothing of {streams:?}");
         until_or_why("the fault has met all that it concerns", DEADLINE, || async {
-            let known = self.known();
+            let state = self.lock_state();
             let met = |stream: &Stream| match fault {
-                Fault::Empty(_) | Fault::EmptyOf(..) | Fault::FirstPage => known.altered.contains(stream),
+                Fault::Empty(_) | Fault::EmptyOf(..) | Fault::FirstPage => state.altered.contains(stream),
                 Fault::Fails(_) | Fault::Halved(_) => {
-                    known.altered.iter().filter(|other| other.asks_the_same(stream)).count() >= TRIES
+                    state.altered.iter().filter(|other| other.asks_the_same(stream)).count() >= TRIES
                 }
             };
             Ok(missing(concerned.iter().copied(), met))
@@ -178,10 +178,10 @@ impl Doors {
     }
 
     /// Waits until all of these were listed unaltered.
-    pub(crate) async fn until_whole(&self, streams: &BTreeSet<Stream>) -> Result<()> {
-        until_or_why("all is listed as it is", DEADLINE, || async {
-            let known = self.known();
-            Ok(missing(streams, |stream| known.whole.contains(stream)))
+    pub(crate) async fn until_unaltered(&self, streams: &BTreeSet<Stream>) -> Result<()> {
+        until_or_why("all lists are unaltered", DEADLINE, || async {
+            let state = self.lock_state();
+            Ok(missing(streams, |stream| state.unaltered.contains(stream)))
         })
         .await
     }
@@ -193,33 +193,33 @@ impl Doors {
         passing: InterceptedRequest,
     ) -> io::Result<Response<Body>> {
         let (fault, round) = {
-            let known = self.known();
-            (known.fault, *self.rounds.borrow())
+            let state = self.lock_state();
+            (state.fault, *self.rounds.borrow())
         };
         let is_read = passing.seen().method == "GET";
         let is_watch = passing.seen().query.contains("watch=true");
         match (fault, stream) {
             (Some(Fault::Fails(failing)), stream) if failing == side => {
-                self.note(stream.filter(|_| !is_watch), true, round);
+                self.record_list(stream.filter(|_| !is_watch), true, round);
                 let failure = Answer::failure(500, "InternalError", "etcdserver: request timed out");
                 failure.into_response().ok_or_else(|| io::ErrorKind::Unsupported.into())
             }
             (_, Some(stream)) if is_watch => self.watch(stream, passing).await,
             (Some(Fault::Halved(broken)), stream) if broken == side && is_read => {
                 let halved = halved(passing.onward().await?).await;
-                self.note(stream, true, round);
+                self.record_list(stream, true, round);
                 halved
             }
             (_, None) => passing.onward().await,
             (Some(fault), Some(stream)) if fault.empties(side, &stream.resource) => {
                 let emptied = emptied(passing.onward().await?).await;
-                self.note(Some(stream), true, round);
+                self.record_list(Some(stream), true, round);
                 emptied
             }
             (Some(Fault::FirstPage), Some(stream)) => self.first_page(stream, passing, round).await,
             (_, Some(stream)) => {
                 let answer = passing.onward().await?;
-                self.note(Some(stream).filter(|_| answer.status().is_success()), false, round);
+                self.record_list(Some(stream).filter(|_| answer.status().is_success()), false, round);
                 Ok(answer)
             }
         }
@@ -231,7 +231,7 @@ impl Doors {
         passing: InterceptedRequest,
         round: usize,
     ) -> io::Result<Response<Body>> {
-        self.note(Some(stream), true, round);
+        self.record_list(Some(stream), true, round);
         let query = passing.seen().query.clone();
         if query.contains("continue=") {
             return Answer::expired().into_response().ok_or_else(|| io::ErrorKind::Unsupported.into());
@@ -249,14 +249,14 @@ impl Doors {
         let mut rounds = self.rounds.subscribe();
         // A stream that was listed in an earlier round has to be listed again, even if its watch began after that
         // round.
-        if self.known().listed.get(&stream).is_some_and(|listed| *listed < *rounds.borrow()) {
+        if self.lock_state().listed.get(&stream).is_some_and(|listed| *listed < *rounds.borrow()) {
             rounds.mark_changed();
         }
         let answer = passing.onward().await?;
         if !answer.status().is_success() {
             return Ok(answer);
         }
-        let open = Open::new(Arc::clone(&self), stream);
+        let open = OpenWatch::new(Arc::clone(&self), stream);
         Ok(expiring(answer, async move {
             let _open = open;
             rounds.changed().await.ok();
@@ -264,39 +264,39 @@ impl Doors {
     }
 
     /// Records a list that was requested in this round.
-    fn note(&self, stream: Option<Stream>, altered: bool, round: usize) {
+    fn record_list(&self, stream: Option<Stream>, altered: bool, round: usize) {
         let Some(stream) = stream else { return };
-        let mut known = self.known();
-        known.listed.insert(stream.clone(), round);
+        let mut state = self.lock_state();
+        state.listed.insert(stream.clone(), round);
         if round == *self.rounds.borrow() {
-            let lists = if altered { &mut known.altered } else { &mut known.whole };
+            let lists = if altered { &mut state.altered } else { &mut state.unaltered };
             lists.push(stream);
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, ProxyState> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_state(&self) -> MutexGuard<'_, ProxyState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A watch that is open until this is dropped.
-struct Open {
-    doors: Arc<Doors>,
+struct OpenWatch {
+    injector: Arc<FaultInjector>,
     stream: Stream,
 }
 
-impl Open {
-    fn new(doors: Arc<Doors>, stream: Stream) -> Self {
-        doors.known().open.push(stream.clone());
-        Self { doors, stream }
+impl OpenWatch {
+    fn new(injector: Arc<FaultInjector>, stream: Stream) -> Self {
+        injector.lock_state().open.push(stream.clone());
+        Self { injector, stream }
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenWatch {
     fn drop(&mut self) {
-        let mut known = self.doors.known();
-        if let Some(position) = known.open.iter().position(|open| *open == self.stream) {
-            known.open.swap_remove(position);
+        let mut state = self.injector.lock_state();
+        if let Some(position) = state.open.iter().position(|open| *open == self.stream) {
+            state.open.swap_remove(position);
         }
     }
 }
@@ -320,7 +320,7 @@ fn stream(side: Side, place: &str, seen: &ReceivedRequest) -> Option<Stream> {
         agent: seen.user_agent.split('/').next().unwrap_or_default().to_owned(),
         path: seen.path.clone(),
         resource,
-        only: seen.query.split('&').filter(is_selector).map(str::to_owned).collect(),
+        selectors: seen.query.split('&').filter(is_selector).map(str::to_owned).collect(),
     })
 }
 
@@ -337,7 +337,7 @@ fn collection(path: &str) -> Option<&str> {
 }
 
 #[test]
-fn collections_are_told_from_objects() {
+fn paths_of_collections_and_objects_differ() {
     assert_eq!(collection("/api/v1/secrets"), Some("secrets"));
     assert_eq!(collection("/api/v1/namespaces/n/secrets"), Some("secrets"));
     assert_eq!(collection("/apis/apps/v1/namespaces/n/deployments"), Some("deployments"));
