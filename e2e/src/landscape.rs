@@ -16,7 +16,7 @@ use futures::future::{try_join, try_join_all};
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
 use testbed::{
-    Access, AuditEvent, AuditMark, Bed, Cluster, Gate, Process, Registry, kind_is_explained, until,
+    Access, AuditEvent, AuditMark, Cluster, Gate, Process, Registry, TestEnv, kind_is_explained, until,
     until_quiet,
 };
 
@@ -110,7 +110,7 @@ pub struct Landscape {
     gate: Option<Gate>,
     targets: Vec<Cluster>,
     hub: Cluster,
-    bed: Bed,
+    test_env: TestEnv,
     given: operator::OperatorOptions,
 }
 
@@ -129,23 +129,23 @@ impl Landscape {
     /// # Errors
     /// As [`Self::start`].
     pub async fn start_behind(options: Options, interceptors: Interceptors<'_>) -> Result<Self> {
-        let bed = match &options.directory {
-            Some(directory) => Bed::start_in(directory).await?,
-            None => Bed::start().await?,
+        let test_env = match &options.directory {
+            Some(directory) => TestEnv::start_in(directory).await?,
+            None => TestEnv::start().await?,
         };
         let audited = |builder: testbed::ClusterBuilder| {
             let builder = if options.audit { builder.with_audit() } else { builder };
             if options.snapshots { builder.with_own_etcd() } else { builder }
         };
-        let hub = async { audited(bed.cluster("hub").with_controllers()).await };
+        let hub = async { audited(test_env.cluster("hub").with_controllers()).await };
         let targets = (1..=options.targets).map(|number| {
-            let builder = audited(bed.cluster(&format!("target-{number}")).with_workloads());
+            let builder = audited(test_env.cluster(&format!("target-{number}")).with_workloads());
             async { builder.await }
         });
         let (hub, targets) = try_join(hub, try_join_all(targets)).await?;
-        let registry = bed.registry().await?;
+        let registry = test_env.registry().await?;
         if options.empty {
-            sample::push(&registry, bed.directory()).await?;
+            sample::push(&registry, test_env.directory()).await?;
         } else {
             install::hub(&hub).await?;
             try_join_all(targets.iter().map(install::target)).await?;
@@ -167,11 +167,11 @@ impl Landscape {
             label: "",
             proxies,
         };
-        let operators = if empty { vec![] } else { operator::start_all(&bed, &hub, &given).await? };
+        let operators = if empty { vec![] } else { operator::start_all(&test_env, &hub, &given).await? };
         if !empty {
             kind_is_explained(&hub.client()?, "component.kyma-project.io/v1alpha1", "helmcomponents").await?;
         }
-        let landscape = Self { operators, registry, gate, targets, hub, bed, given };
+        let landscape = Self { operators, registry, gate, targets, hub, test_env, given };
         let more = if empty { sample::variables(&landscape)? } else { vec![] };
         state::write(&landscape, &more)?;
         Ok(landscape)
@@ -182,7 +182,7 @@ impl Landscape {
     /// # Errors
     /// A process has ended.
     pub fn check(&self) -> Result<()> {
-        self.bed.check()?;
+        self.test_env.check()?;
         std::iter::once(&self.hub).chain(&self.targets).try_for_each(Cluster::check)?;
         self.registry.process().check()?;
         self.operators().try_for_each(Process::check)
@@ -194,7 +194,7 @@ impl Landscape {
     /// # Errors
     /// The state was not saved, or a process does not start.
     pub async fn copy_of_hub(&self, saved: &str) -> Result<Copy> {
-        let hub = self.bed.cluster("hub-copy").with_controllers().with_audit().with_own_etcd().await?;
+        let hub = self.test_env.cluster("hub-copy").with_controllers().with_audit().with_own_etcd().await?;
         hub.become_copy_of(&self.hub, saved).await?;
         state::private(&self.kubeconfig(&hub), &hub.kubeconfig())?;
         let given = operator::OperatorOptions {
@@ -205,7 +205,7 @@ impl Landscape {
             label: "-of-copy",
             proxies: proxies::Proxies::default(),
         };
-        let operators = operator::start_all(&self.bed, &hub, &given).await?;
+        let operators = operator::start_all(&self.test_env, &hub, &given).await?;
         Ok(Copy { hub, operators })
     }
 
@@ -224,7 +224,7 @@ impl Landscape {
     /// # Errors
     /// The cluster does not start.
     pub async fn fresh_target(&self, name: &str) -> Result<Cluster> {
-        let target = self.bed.cluster(name).with_workloads().await?;
+        let target = self.test_env.cluster(name).with_workloads().await?;
         install::target(&target).await?;
         Ok(target)
     }
@@ -234,7 +234,7 @@ impl Landscape {
     /// # Errors
     /// The cluster does not start.
     pub async fn wide_target(&self, name: &str, nodes: u16) -> Result<Cluster> {
-        let target = self.bed.cluster(name).with_nodes(nodes).await?;
+        let target = self.test_env.cluster(name).with_nodes(nodes).await?;
         install::target(&target).await?;
         Ok(target)
     }
@@ -244,7 +244,7 @@ impl Landscape {
     /// # Errors
     /// The cluster does not start.
     pub async fn bare_target(&self, name: &str) -> Result<Cluster> {
-        let target = self.bed.cluster(name).await?;
+        let target = self.test_env.cluster(name).await?;
         install::target(&target).await?;
         Ok(target)
     }
@@ -312,7 +312,7 @@ impl Landscape {
     pub async fn install_again(&mut self) -> Result<()> {
         self.operators().for_each(Process::kill);
         install::hub(&self.hub).await?;
-        self.operators = operator::start_all(&self.bed, &self.hub, &self.given).await?;
+        self.operators = operator::start_all(&self.test_env, &self.hub, &self.given).await?;
         Ok(())
     }
 
@@ -334,7 +334,7 @@ impl Landscape {
     }
 
     fn kubeconfig(&self, cluster: &Cluster) -> PathBuf {
-        self.bed.directory().join(format!("{}.kubeconfig", cluster.name()))
+        self.test_env.directory().join(format!("{}.kubeconfig", cluster.name()))
     }
 
     /// Returns the access Secret of a Kyma: the kubeconfig of a ServiceAccount with the union of all operators'
@@ -357,7 +357,7 @@ impl Landscape {
 
     /// Returns commands with which a user can look around.
     pub fn how_to_go_on(&self) -> String {
-        let directory = self.bed.directory().display();
+        let directory = self.test_env.directory().display();
         let mut lines = vec!["What to type next:".to_owned()];
         lines.push(format!("  kubectl --kubeconfig {directory}/hub.kubeconfig get kymas,helmcomponents -A"));
         lines.push(format!("  kubectl --kubeconfig {directory}/target-1.kubeconfig get all -n kyma-system"));
@@ -368,7 +368,7 @@ impl Landscape {
 
     /// Returns the directory of state, kubeconfigs and logs.
     pub fn directory(&self) -> &Path {
-        self.bed.directory()
+        self.test_env.directory()
     }
 
     /// Stops everything, operators first.

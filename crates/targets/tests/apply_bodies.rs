@@ -11,9 +11,9 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use kyma_targets::{AccessPolicy, Limits, Targets, client_from};
 use serde_json::{Value, json};
-use testbed::SharedBed;
+use testbed::SharedTestEnv;
 
-static BED: SharedBed = SharedBed::new();
+static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 
 /// Returns texts with every character, short enough for an API server.
 fn every_character() -> Vec<String> {
@@ -64,7 +64,7 @@ fn resource() -> ApiResource {
 
 #[tokio::test]
 async fn every_character_is_stored_as_it_was_applied() -> Result<()> {
-    let cluster = BED.cluster("texts", |builder| builder).await?;
+    let cluster = TEST_ENV.cluster("texts", |builder| builder).await?;
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let version = json!({"name": "v1", "served": true, "storage": true,
         "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": any}}}});

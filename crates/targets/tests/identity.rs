@@ -17,9 +17,9 @@ use kyma_targets::{
     Target, TargetError, TargetRecord, Targets, Verdict, classify, compare,
 };
 use serde_json::from_value;
-use testbed::{Access, Credentials, SharedBed};
+use testbed::{Access, Credentials, SharedTestEnv};
 
-static BED: SharedBed = SharedBed::new();
+static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 
 fn targets() -> Targets {
     let policy = AccessPolicy { allow_loopback: true, ..AccessPolicy::default() };
@@ -58,7 +58,7 @@ async fn ensure_namespace(target: &Target) -> Result<()> {
 
 #[tokio::test]
 async fn first_contact_stamps_and_everybody_else_is_refused() -> Result<()> {
-    let (hub, cluster) = (BED.cluster("hub", |b| b).await?, BED.cluster("stamped", |b| b).await?);
+    let (hub, cluster) = (TEST_ENV.cluster("hub", |b| b).await?, TEST_ENV.cluster("stamped", |b| b).await?);
     let targets = targets();
     let hub = targets.local(hub.client()?);
     let target = targets.from_secret(&secret(cluster.admin()), "config")?;
@@ -110,7 +110,7 @@ async fn write(client: kube::Client) -> Result<(), TargetError> {
 
 #[tokio::test]
 async fn nothing_is_written_by_a_hub_that_did_not_order_the_last_change() -> Result<()> {
-    let (hub, cluster) = (BED.cluster("hub", |b| b).await?, BED.cluster("fenced", |b| b).await?);
+    let (hub, cluster) = (TEST_ENV.cluster("hub", |b| b).await?, TEST_ENV.cluster("fenced", |b| b).await?);
     let targets = targets();
     let hub = targets.local(hub.client()?);
     let target = targets.from_secret(&secret(cluster.admin()), "config")?;
@@ -167,7 +167,7 @@ async fn nothing_is_written_by_a_hub_that_did_not_order_the_last_change() -> Res
 
 #[tokio::test]
 async fn the_hub_behind_a_kubeconfig_is_recognised_as_the_hub() -> Result<()> {
-    let cluster = BED.cluster("hub", |b| b).await?;
+    let cluster = TEST_ENV.cluster("hub", |b| b).await?;
     let targets = targets();
     let hub = targets.local(cluster.client()?);
     let target = targets.from_secret(&secret(cluster.admin()), "config")?;
@@ -179,7 +179,7 @@ async fn the_hub_behind_a_kubeconfig_is_recognised_as_the_hub() -> Result<()> {
 
 #[tokio::test]
 async fn a_token_that_the_cluster_does_not_know_is_unauthorized() -> Result<()> {
-    let cluster = BED.cluster("hub", |b| b).await?;
+    let cluster = TEST_ENV.cluster("hub", |b| b).await?;
     let stranger = Access { credentials: Credentials::Token("stranger".into()), ..cluster.admin().clone() };
     let target = targets().from_secret(&secret(&stranger), "config")?;
     let error = target.identify().await.err().context("an error was expected")?;
@@ -189,7 +189,7 @@ async fn a_token_that_the_cluster_does_not_know_is_unauthorized() -> Result<()> 
 
 #[tokio::test]
 async fn without_rights_the_stamp_is_an_error_and_not_missing() -> Result<()> {
-    let cluster = BED.cluster("hub", |b| b).await?;
+    let cluster = TEST_ENV.cluster("hub", |b| b).await?;
     let nobody = cluster.service_account("default", "nobody").await?;
     let target = targets().from_secret(&secret(&nobody), "config")?;
     let error = target.identify().await.err().context("an error was expected")?;
@@ -199,7 +199,7 @@ async fn without_rights_the_stamp_is_an_error_and_not_missing() -> Result<()> {
 
 #[tokio::test]
 async fn an_apiserver_that_stops_is_unreachable_and_identified_again_when_it_is_back() -> Result<()> {
-    let cluster = BED.cluster("stopped", |b| b).await?;
+    let cluster = TEST_ENV.cluster("stopped", |b| b).await?;
     let mut limits = Limits::default();
     limits.breaker.probe_first = Duration::from_millis(200);
     limits.breaker.probe_longest = Duration::from_millis(500);

@@ -27,9 +27,9 @@ use kyma_targets::{
     classify,
 };
 use serde_json::json;
-use testbed::{Body, Cluster, InterceptedRequest, Scripted, SharedBed, until, until_access};
+use testbed::{Body, Cluster, InterceptedRequest, Scripted, SharedTestEnv, until, until_access};
 
-static BED: SharedBed = SharedBed::new();
+static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 
 const OWN: &str = "own-token-hunter2";
 const BOUND: &str = "bound";
@@ -127,7 +127,7 @@ impl Stage {
 
 /// Starts a cluster with the ServiceAccount `remote`, which is cluster-admin.
 async fn cluster(name: &'static str) -> Result<Cluster> {
-    let cluster = BED.cluster(name, |b| b).await?;
+    let cluster = TEST_ENV.cluster(name, |b| b).await?;
     cluster.service_account("default", "remote").await?;
     let client = cluster.client()?;
     let role = json!({

@@ -41,15 +41,15 @@ pub(crate) struct Files {
 
 impl Files {
     pub(crate) fn of(builder: &ClusterBuilder) -> Self {
-        let bed = &builder.bed;
-        Self { directory: bed.directory().join("clusters").join(&builder.name), logs: bed.logs() }
+        let test_env = &builder.test_env;
+        Self { directory: test_env.directory().join("clusters").join(&builder.name), logs: test_env.logs() }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
-    /// Creates an empty directory. Deletes files of an earlier bed in a directory that is kept.
+    /// Creates an empty directory. Deletes files of an earlier test environment in a directory that is kept.
     pub(crate) fn clear(&self) -> Result<()> {
         if self.directory.exists() {
             fs::remove_dir_all(&self.directory)?;

@@ -5,9 +5,9 @@ use std::pin::Pin;
 
 use anyhow::Result;
 
-use crate::bed::Bed;
 use crate::cluster::Cluster;
 use crate::etcd::EtcdDump;
+use crate::test_env::TestEnv;
 
 /// The options of a cluster; `.await` starts it. Without options it is a bare apiserver: RBAC is on, and no
 /// controller runs (a deleted Namespace stays Terminating, dependents are not collected, Deployments get no Pods).
@@ -15,7 +15,7 @@ use crate::etcd::EtcdDump;
 #[derive(Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "independent options")]
 pub struct ClusterBuilder {
-    pub(crate) bed: Bed,
+    pub(crate) test_env: TestEnv,
     pub(crate) name: String,
     pub(crate) controllers: bool,
     pub(crate) nodes: u16,
@@ -27,10 +27,10 @@ pub struct ClusterBuilder {
 }
 
 impl ClusterBuilder {
-    pub(crate) fn new(bed: Bed, name: &str) -> Self {
+    pub(crate) fn new(test_env: TestEnv, name: &str) -> Self {
         let name = name.to_owned();
         Self {
-            bed,
+            test_env,
             name,
             controllers: false,
             nodes: 0,

@@ -1,4 +1,4 @@
-//! The certificate authority of a bed, and the certificates that it signs.
+//! The certificate authority of a test environment, and the certificates that it signs.
 
 use std::time::{Duration, SystemTime};
 
@@ -28,7 +28,7 @@ pub enum Validity {
     For(Duration),
 }
 
-/// A certificate authority: one for all clusters of a bed unless a cluster asks for its own.
+/// A certificate authority: one for all clusters of a test environment unless a cluster asks for its own.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }

@@ -14,11 +14,11 @@ use kube::{Api, Client};
 use crate::access::{Access, Credentials};
 use crate::apiserver::{ApiServer, Files};
 use crate::audit::Audit;
-use crate::bed::Bed;
 use crate::builder::ClusterBuilder;
 use crate::certificates::{Authority, Validity};
 use crate::etcd::{Etcd, EtcdDump};
 use crate::infrastructure::Infrastructure;
+use crate::test_env::TestEnv;
 use crate::workloads::Workloads;
 
 /// Validity of `ServiceAccount` tokens, longer than every test and demo.
@@ -42,24 +42,24 @@ struct Inner {
     namespaces: AtomicU32,
     logs_shown: AtomicBool,
     name: String,
-    bed: Bed,
+    test_env: TestEnv,
 }
 
 impl Cluster {
     pub(crate) async fn start(builder: ClusterBuilder) -> Result<Self> {
-        let bed = builder.bed.clone();
-        claim(&bed, &builder.name)?;
+        let test_env = builder.test_env.clone();
+        claim(&test_env, &builder.name)?;
         let started = Self::start_claimed(&builder).await;
         if started.is_err() {
-            bed.inner.names.lock().unwrap_or_else(PoisonError::into_inner).remove(&builder.name);
+            test_env.inner.names.lock().unwrap_or_else(PoisonError::into_inner).remove(&builder.name);
         }
         started
     }
 
     async fn start_claimed(builder: &ClusterBuilder) -> Result<Self> {
-        let bed = builder.bed.clone();
+        let test_env = builder.test_env.clone();
         let own_authority = builder.own_authority.then(|| Authority::new(&builder.name)).transpose()?;
-        let authority = own_authority.as_ref().unwrap_or(&bed.inner.authority);
+        let authority = own_authority.as_ref().unwrap_or(&test_env.inner.authority);
         let files = Files::of(builder);
         files.clear()?;
         let own_etcd = if builder.own_etcd { Some(start_etcd(&builder.name, &files).await?) } else { None };
@@ -67,8 +67,8 @@ impl Cluster {
             dump.restore(etcd.url()).await.context("cannot restore the dump")?;
         }
         let apiserver = {
-            let _turn = bed.inner.starts.acquire().await?;
-            let etcd = own_etcd.as_ref().unwrap_or(&bed.inner.etcd);
+            let _turn = test_env.inner.starts.acquire().await?;
+            let etcd = own_etcd.as_ref().unwrap_or(&test_env.inner.etcd);
             ApiServer::start(builder, authority, files, etcd).await?
         };
         let workloads = Workloads::start(builder, &apiserver).await?;
@@ -84,7 +84,7 @@ impl Cluster {
             namespaces: AtomicU32::new(0),
             logs_shown: AtomicBool::new(false),
             name: builder.name.clone(),
-            bed,
+            test_env,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -104,9 +104,9 @@ impl Cluster {
         &self.admin().ca
     }
 
-    /// Returns the bed of the cluster.
-    pub fn bed(&self) -> &Bed {
-        &self.inner.bed
+    /// Returns the test environment of the cluster.
+    pub fn test_env(&self) -> &TestEnv {
+        &self.inner.test_env
     }
 
     /// Returns the access of the administrator (group `system:masters`).
@@ -132,7 +132,7 @@ impl Cluster {
     /// # Errors
     /// The certificate cannot be created.
     pub fn certificate_user(&self, name: &str, group: Option<&str>, validity: Validity) -> Result<Access> {
-        let authority = self.inner.own_authority.as_ref().unwrap_or(&self.inner.bed.inner.authority);
+        let authority = self.inner.own_authority.as_ref().unwrap_or(&self.inner.test_env.inner.authority);
         let certificate = authority.user(name, group, validity)?;
         let credentials = Credentials::Certificate(certificate);
         Ok(Access { user: name.to_owned(), credentials, ..self.admin().clone() })
@@ -290,9 +290,9 @@ impl Cluster {
         self.inner.workloads.check()
     }
 
-    /// Returns the end of each log of the bed, with the names of the files.
+    /// Returns the end of each log of the test environment, with the names of the files.
     pub fn log_ends(&self) -> String {
-        log_ends(&self.inner.bed)
+        log_ends(&self.inner.test_env)
     }
 }
 
@@ -321,9 +321,9 @@ where
     }
 }
 
-fn log_ends(bed: &Bed) -> String {
+fn log_ends(test_env: &TestEnv) -> String {
     let mut text = String::new();
-    let files = std::fs::read_dir(bed.logs()).into_iter().flatten().flatten();
+    let files = std::fs::read_dir(test_env.logs()).into_iter().flatten().flatten();
     let mut files: Vec<_> = files.map(|file| file.path()).collect();
     files.sort();
     for file in files {
@@ -340,13 +340,13 @@ fn show(text: &str) {
 
 /// Reserves a name, which becomes a directory and a prefix in etcd: lower case letters, digits and dashes, used
 /// once.
-fn claim(bed: &Bed, name: &str) -> Result<()> {
+fn claim(test_env: &TestEnv, name: &str) -> Result<()> {
     let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
     if name.is_empty() || !name.chars().all(plain) {
         bail!("{name:?} cannot name a cluster: lower case letters, digits and dashes only");
     }
-    if !bed.inner.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned()) {
-        bail!("the bed has or had a cluster {name}");
+    if !test_env.inner.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned()) {
+        bail!("the test environment has or had a cluster {name}");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! An etcd of a bed, or of a cluster that can be restored from a snapshot.
+//! An etcd of a test environment, or of a cluster that can be restored from a snapshot.
 
 mod dump;
 

@@ -3,18 +3,18 @@
 //!
 //! ```no_run
 //! # async fn story() -> anyhow::Result<()> {
-//! use testbed::Bed;
+//! use testbed::TestEnv;
 //!
-//! let bed = Bed::start().await?;
-//! let hub = bed.cluster("hub").await?;
-//! let target = bed.cluster("target").with_workloads().await?;
+//! let test_env = TestEnv::start().await?;
+//! let hub = test_env.cluster("hub").await?;
+//! let target = test_env.cluster("target").with_workloads().await?;
 //! let version = hub.client()?.apiserver_version().await?;
 //! println!("{} at {}, {} at {}", hub.name(), hub.url(), target.name(), version.git_version);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! - [`Bed`]: one etcd and everything that runs over it. [`SharedBed`]: one for all tests of a test binary.
+//! - [`TestEnv`]: one etcd and everything that runs over it. [`SharedTestEnv`]: one for all tests of a test binary.
 //! - [`Cluster`]: an apiserver with a prefix of that etcd, started with what [`ClusterBuilder`] was asked for:
 //!   controllers, nodes whose Pods become Ready, volumes that get bound, load balancers that get an address.
 //! - [`Access`]: access of one user to a cluster: administrator, client certificate or `ServiceAccount`.
@@ -34,7 +34,6 @@ mod access;
 mod access_review;
 mod apiserver;
 mod audit;
-mod bed;
 mod binaries;
 mod builder;
 mod certificates;
@@ -51,13 +50,13 @@ mod rest;
 mod rounds;
 mod scripted;
 mod shared;
+mod test_env;
 mod wait;
 mod workloads;
 
 pub use access::{Access, Credentials};
 pub use access_review::until_access;
 pub use audit::{Audit, AuditEvent, AuditMark};
-pub use bed::Bed;
 pub use binaries::Program;
 pub use builder::ClusterBuilder;
 pub use certificates::{Certificate, Validity};
@@ -74,5 +73,6 @@ pub use scripted::{
     Answer, Body, EventDelivery, InterceptedRequest, Interceptor, Matching, ReceivedRequest, Scripted,
     disordered, emptied, expiring, halved,
 };
-pub use shared::SharedBed;
+pub use shared::SharedTestEnv;
+pub use test_env::TestEnv;
 pub use wait::{until, until_or_why};

@@ -17,21 +17,21 @@ use http_body_util::Empty;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 
-use crate::bed::Bed;
 use crate::binaries::Program;
 use crate::process::{Process, Start};
+use crate::test_env::TestEnv;
 use crate::wait::until;
 
 /// A running registry with plain HTTP and content in memory; it ends when this is dropped.
 pub struct Registry {
     process: Process,
     address: String,
-    _bed: Bed,
+    _test_env: TestEnv,
 }
 
 impl Registry {
-    pub(crate) async fn start(bed: Bed) -> Result<Self> {
-        let log = new_log(&bed);
+    pub(crate) async fn start(test_env: TestEnv) -> Result<Self> {
+        let log = new_log(&test_env);
         let process = Process::spawn(&Start {
             name: "registry".to_owned(),
             program: Program::Registry.path()?,
@@ -50,7 +50,7 @@ impl Registry {
             Ok(answers(&format!("http://{address}/v2/")).await.then_some(address))
         })
         .await?;
-        Ok(Self { process, address, _bed: bed })
+        Ok(Self { process, address, _test_env: test_env })
     }
 
     /// Returns host and port, `127.0.0.1:PORT`: the first part of a reference to an image or artifact in it.
@@ -80,10 +80,10 @@ impl Registry {
     }
 }
 
-/// Returns a new log file, since a bed may run several registries.
-fn new_log(bed: &Bed) -> PathBuf {
+/// Returns a new log file, since a test environment may run several registries.
+fn new_log(test_env: &TestEnv) -> PathBuf {
     static STARTED: AtomicU32 = AtomicU32::new(0);
-    bed.logs().join(format!("registry-{}.log", STARTED.fetch_add(1, Ordering::Relaxed) + 1))
+    test_env.logs().join(format!("registry-{}.log", STARTED.fetch_add(1, Ordering::Relaxed) + 1))
 }
 
 /// Reports whether a plain HTTP server responds to a GET with success.

@@ -11,19 +11,19 @@ use k8s_openapi::api::core::v1::{
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use testbed::{AuditMark, Cluster, SharedBed, Validity, until};
+use testbed::{AuditMark, Cluster, SharedTestEnv, Validity, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const SOON: Duration = Duration::from_mins(2);
 
-static BED: SharedBed = SharedBed::new();
+static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 
 async fn hub() -> Result<Cluster> {
-    BED.cluster("hub", testbed::ClusterBuilder::with_audit).await
+    TEST_ENV.cluster("hub", testbed::ClusterBuilder::with_audit).await
 }
 
 async fn target() -> Result<Cluster> {
-    BED.cluster("target", testbed::ClusterBuilder::with_workloads).await
+    TEST_ENV.cluster("target", testbed::ClusterBuilder::with_workloads).await
 }
 
 fn pods(labels: &Value) -> Value {
@@ -190,7 +190,7 @@ async fn clusters_of_one_bed_share_nothing() -> Result<()> {
 #[tokio::test]
 async fn clusters_side_by_side_have_nodes_of_their_own() -> Result<()> {
     target().await?;
-    let wide = BED.cluster("wide", |cluster| cluster.with_nodes(3)).await?;
+    let wide = TEST_ENV.cluster("wide", |cluster| cluster.with_nodes(3)).await?;
     let client = wide.client()?;
     assert_eq!(Api::<Node>::all(client.clone()).list(&ListParams::default()).await?.items.len(), 3);
     let namespace = wide.namespace("daemons").await?;
@@ -268,7 +268,7 @@ async fn audit_counts_requests_by_user_verb_and_resource() -> Result<()> {
 
 #[tokio::test]
 async fn stopped_clusters_come_back_with_their_data() -> Result<()> {
-    let cluster = BED.cluster("comes-back", testbed::ClusterBuilder::with_own_authority).await?;
+    let cluster = TEST_ENV.cluster("comes-back", testbed::ClusterBuilder::with_own_authority).await?;
     let namespace = cluster.namespace("kept").await?;
     cluster.stop();
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(cluster.client()?);
@@ -281,9 +281,9 @@ async fn stopped_clusters_come_back_with_their_data() -> Result<()> {
 
 #[tokio::test]
 async fn dumped_objects_keep_uid_and_version_in_another_cluster() -> Result<()> {
-    let bed = BED.bed().await?;
+    let test_env = TEST_ENV.test_env().await?;
     let flag = "--storage-media-type=application/json";
-    let from = bed.cluster("dumped").with_own_etcd().with_flag(flag).await?;
+    let from = test_env.cluster("dumped").with_own_etcd().with_flag(flag).await?;
     let namespace = from.namespace("dump").await?;
     let maps: Api<ConfigMap> = Api::namespaced(from.client()?, &namespace);
     for name in ["left-out", "kept"] {
@@ -297,7 +297,8 @@ async fn dumped_objects_keep_uid_and_version_in_another_cluster() -> Result<()> 
     let text = serde_json::to_string(&dump)?;
     assert!(text.contains(r#"\"key\":\"value\""#), "{text}");
 
-    let to = bed.cluster("restored").with_etcd_dump(serde_json::from_str(&text)?).with_flag(flag).await?;
+    let to =
+        test_env.cluster("restored").with_etcd_dump(serde_json::from_str(&text)?).with_flag(flag).await?;
     let maps: Api<ConfigMap> = Api::namespaced(to.client()?, &namespace);
     assert_eq!(maps.get("kept").await?, before);
     assert!(maps.get_opt("left-out").await?.is_none());
@@ -306,7 +307,7 @@ async fn dumped_objects_keep_uid_and_version_in_another_cluster() -> Result<()> 
 
 #[tokio::test]
 async fn frozen_clusters_are_silent_until_thawed() -> Result<()> {
-    let cluster = BED.cluster("freezes", |cluster| cluster).await?;
+    let cluster = TEST_ENV.cluster("freezes", |cluster| cluster).await?;
     let client = cluster.client()?;
     cluster.freeze()?;
     let silent = tokio::time::timeout(Duration::from_millis(300), client.apiserver_version()).await;
@@ -320,14 +321,14 @@ async fn frozen_clusters_are_silent_until_thawed() -> Result<()> {
 async fn names_of_clusters_are_plain_words_used_once() -> Result<()> {
     let hub = hub().await?;
     for name in ["hub", "../hub", ""] {
-        assert!(hub.bed().cluster(name).await.is_err(), "{name}");
+        assert!(hub.test_env().cluster(name).await.is_err(), "{name}");
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn registries_serve_plain_http_and_ask_for_a_password_where_told() -> Result<()> {
-    let registry = BED.registry().await?;
+    let registry = TEST_ENV.registry().await?;
     let gate = registry.behind_password("user", "word").await?;
     assert_eq!(status(registry.address(), "").await?, 200);
     assert_eq!(status(gate.address(), "").await?, 401);

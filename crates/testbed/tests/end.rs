@@ -1,4 +1,4 @@
-//! No process or directory remains, however the user of a bed ends.
+//! No process or directory remains, however the user of a test environment ends.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,11 +7,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use testbed::{Bed, until};
+use testbed::{TestEnv, until};
 
 const SOON: Duration = Duration::from_mins(2);
 
-/// Environment variable of the process that this test kills: the file in which it reports that its bed is running.
+/// Environment variable of the process that this test kills: the file in which it reports that its test environment is
+/// running.
 const VICTIM: &str = "TESTBED_VICTIM_REPORT";
 
 /// Kills the victim if the test fails before.
@@ -34,7 +35,7 @@ async fn killed_minus_nine_leaves_no_process_and_no_file() -> Result<()> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--exact", "killed_minus_nine_leaves_no_process_and_no_file"]).env(VICTIM, &report);
     let mut victim = Victim(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
-    let directory = until("the victim's bed is up", Duration::from_mins(3), || async {
+    let directory = until("the test environment of the victim is up", Duration::from_mins(3), || async {
         Ok(fs::read_to_string(&report).ok().and_then(|text| Some(PathBuf::from(text.strip_suffix('\n')?))))
     })
     .await?;
@@ -53,23 +54,23 @@ async fn killed_minus_nine_leaves_no_process_and_no_file() -> Result<()> {
 }
 
 async fn be_the_victim(report: &Path) -> Result<()> {
-    let bed = Bed::start().await?;
-    let _cluster = bed.cluster("hub").with_workloads().await?;
-    let _registry = bed.registry().await?;
-    fs::write(report, format!("{}\n", bed.directory().display()))?;
+    let test_env = TestEnv::start().await?;
+    let _cluster = test_env.cluster("hub").with_workloads().await?;
+    let _registry = test_env.registry().await?;
+    fs::write(report, format!("{}\n", test_env.directory().display()))?;
     std::future::pending().await
 }
 
 #[tokio::test]
 async fn the_last_handle_ends_processes_and_directory() -> Result<()> {
-    let bed = Bed::start().await?;
-    let cluster = bed.cluster("hub").with_controllers().await?;
-    let directory = bed.directory().to_owned();
+    let test_env = TestEnv::start().await?;
+    let cluster = test_env.cluster("hub").with_controllers().await?;
+    let directory = test_env.directory().to_owned();
     let mine: BTreeSet<_> = children(std::process::id())?;
     let of_bed: Vec<_> = mine.iter().filter(|child| mentions(child, &directory)).collect();
     assert_eq!(of_bed.len(), 4, "etcd, kube-apiserver, kube-controller-manager, sweeper: {of_bed:?}");
-    drop(bed);
-    assert!(cluster.client()?.apiserver_version().await.is_ok(), "a cluster keeps its bed");
+    drop(test_env);
+    assert!(cluster.client()?.apiserver_version().await.is_ok(), "a cluster keeps its test environment");
     drop(cluster);
     assert!(of_bed.iter().all(|child| gone(child)), "{of_bed:?}");
     assert!(!directory.exists());
@@ -80,11 +81,14 @@ async fn the_last_handle_ends_processes_and_directory() -> Result<()> {
 async fn a_directory_that_stays_serves_one_bed_after_the_other() -> Result<()> {
     let scratch = tempfile::tempdir()?;
     for _ in 0..2 {
-        let bed = Bed::start_in(scratch.path()).await?;
-        bed.registry().await?;
-        let cluster = bed.cluster("hub").with_audit().await?;
+        let test_env = TestEnv::start_in(scratch.path()).await?;
+        test_env.registry().await?;
+        let cluster = test_env.cluster("hub").with_audit().await?;
         assert_eq!(cluster.namespace("fresh").await?, "fresh-1");
-        assert!(Bed::start_in(scratch.path()).await.is_err(), "while one bed runs there is no second");
+        assert!(
+            TestEnv::start_in(scratch.path()).await.is_err(),
+            "while one test environment runs in a directory"
+        );
     }
     assert!(scratch.path().join("logs/etcd.log").is_file());
     Ok(())
@@ -92,13 +96,13 @@ async fn a_directory_that_stays_serves_one_bed_after_the_other() -> Result<()> {
 
 #[tokio::test]
 async fn a_failed_start_shows_the_end_of_the_log() -> Result<()> {
-    let bed = Bed::start().await?;
-    let error = match bed.cluster("broken").with_flag("--no-such-flag").await {
+    let test_env = TestEnv::start().await?;
+    let error = match test_env.cluster("broken").with_flag("--no-such-flag").await {
         Ok(_) => anyhow::bail!("it started with an unknown flag"),
         Err(error) => error.to_string(),
     };
     assert!(error.contains("broken-kube-apiserver ended") && error.contains("--no-such-flag"), "{error}");
-    bed.cluster("broken").await?;
+    test_env.cluster("broken").await?;
     Ok(())
 }
 
@@ -108,10 +112,10 @@ const PANICKING: &str = "TESTBED_PANICKING";
 #[tokio::test]
 async fn a_panic_shows_the_end_of_each_log() -> Result<()> {
     if std::env::var_os(PANICKING).is_some() {
-        let bed = Bed::start().await?;
-        let _cluster = bed.cluster("unlucky").await?;
+        let test_env = TestEnv::start().await?;
+        let _cluster = test_env.cluster("unlucky").await?;
         let lines: String = (1..=16).map(|number| format!("line {number} of 16\n")).collect();
-        fs::write(bed.logs().join("known.log"), lines)?;
+        fs::write(test_env.logs().join("known.log"), lines)?;
         panic!("as told");
     }
     let mut command = Command::new(std::env::current_exe()?);

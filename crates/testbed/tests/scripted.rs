@@ -16,18 +16,18 @@ use kube::client::Body;
 use kube::{Api, Client};
 use serde_json::json;
 use testbed::{
-    Answer, Body as AnswerBody, Cluster, InterceptedRequest, Interceptor, Matching, Scripted, SharedBed,
+    Answer, Body as AnswerBody, Cluster, InterceptedRequest, Interceptor, Matching, Scripted, SharedTestEnv,
     until,
 };
 
-static BED: SharedBed = SharedBed::new();
+static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 
 const SOON: Duration = Duration::from_secs(30);
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 async fn hub() -> Result<Cluster> {
-    BED.cluster("hub", |cluster| cluster).await
+    TEST_ENV.cluster("hub", |cluster| cluster).await
 }
 
 fn maps(server: &Scripted) -> Result<Api<ConfigMap>> {

@@ -50,8 +50,8 @@ impl Landscape {
     async fn start_program(&mut self, name: &str, program: &Path) -> Result<&operator::Running> {
         let position = self.operators().position(|operator| operator.name() == name);
         let position = position.with_context(|| format!("no operator {name}"))?;
-        let Self { bed, hub, given, .. } = self;
-        let started = operator::start_one(name, program, bed, hub, given).await?;
+        let Self { test_env, hub, given, .. } = self;
+        let started = operator::start_one(name, program, test_env, hub, given).await?;
         self.operators[position] = started;
         Ok(&self.operators[position])
     }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use futures::FutureExt;
 use futures::future::try_join_all;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
-use testbed::{Bed, Cluster, Process, Program, free_address, until, until_access};
+use testbed::{Cluster, Process, Program, TestEnv, free_address, until, until_access};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -102,22 +102,27 @@ impl Running {
 }
 
 /// Starts all operators once the hub applies their roles, and waits until they are ready.
-pub(super) async fn start_all(bed: &Bed, hub: &Cluster, given: &OperatorOptions) -> Result<Vec<Running>> {
+pub(super) async fn start_all(
+    test_env: &TestEnv,
+    hub: &Cluster,
+    given: &OperatorOptions,
+) -> Result<Vec<Running>> {
     // Boxed, since the compiler's proof that a deep future is `Send` has a limit.
     until_roles_count(hub).boxed().await?;
     let helm = Program::Helm.path()?;
-    let setting = Setting::new(bed, given, &helm);
+    let setting = Setting::new(test_env, given, &helm);
     let start = |operator: &'static Operator| {
         let setting = &setting;
-        async move { start(operator, &bin(operator.name), bed, hub, setting).await }
+        async move { start(operator, &bin(operator.name), test_env, hub, setting).await }
     };
     let started = try_join_all(OPERATORS.iter().map(start)).await?;
     try_join_all(started.iter().map(Running::until_ready)).await?;
     Ok(started)
 }
 
-/// Waits until the apiserver applies the stored roles, which it learns of through watches. An operator that may not read
-/// the hub's identity ends. The administrator asks, since tests attribute each request of an operator's account to it.
+/// Waits until the apiserver applies the stored roles, which it learns of through watches. An operator that may not
+/// read the hub's identity ends. The administrator asks, since tests attribute each request of an operator's account to
+/// it.
 async fn until_roles_count(hub: &Cluster) -> Result<()> {
     let client = hub.client()?;
     for operator in &OPERATORS {
@@ -137,34 +142,34 @@ async fn until_roles_count(hub: &Cluster) -> Result<()> {
 pub(super) async fn start_one(
     name: &str,
     program: &Path,
-    bed: &Bed,
+    test_env: &TestEnv,
     hub: &Cluster,
     given: &OperatorOptions,
 ) -> Result<Running> {
     let operator = OPERATORS.iter().find(|operator| operator.name == name);
     let operator = operator.with_context(|| format!("no operator {name}"))?;
     let helm = Program::Helm.path()?;
-    start(operator, program, bed, hub, &Setting::new(bed, given, &helm)).await
+    start(operator, program, test_env, hub, &Setting::new(test_env, given, &helm)).await
 }
 
 impl<'a> Setting<'a> {
-    fn new(bed: &'a Bed, given: &'a OperatorOptions, helm: &'a Path) -> Self {
+    fn new(test_env: &'a TestEnv, given: &'a OperatorOptions, helm: &'a Path) -> Self {
         let hosts = std::iter::once(&given.registry).chain(&given.plain_http).map(String::as_str);
         let plain_http = hosts.collect::<Vec<_>>().join(",");
-        Self { registry: &given.registry, plain_http, directory: bed.directory(), helm, given }
+        Self { registry: &given.registry, plain_http, directory: test_env.directory(), helm, given }
     }
 }
 
 async fn start(
     operator: &Operator,
     program: &Path,
-    bed: &Bed,
+    test_env: &TestEnv,
     hub: &Cluster,
     setting: &Setting<'_>,
 ) -> Result<Running> {
     let name = operator.name;
     let files = format!("{name}{}", setting.given.label);
-    let kubeconfig = bed.directory().join(format!("{files}.kubeconfig"));
+    let kubeconfig = test_env.directory().join(format!("{files}.kubeconfig"));
     let access = hub.service_account(HUB_NAMESPACE, name).await?;
     let access = setting.given.proxies.to_hub(name, access);
     state::private(&kubeconfig, &access.kubeconfig())?;
@@ -178,9 +183,9 @@ async fn start(
     ];
     arguments.extend((operator.flags)(setting));
     arguments.extend_from_slice(&setting.given.flags);
-    let log = bed.logs().join(format!("{files}.log"));
+    let log = test_env.logs().join(format!("{files}.log"));
     // A killed operator leaves its files here; they are removed with the test bed.
-    let scratch = bed.directory().join("tmp");
+    let scratch = test_env.directory().join("tmp");
     std::fs::create_dir_all(&scratch)?;
     let environment = [("TMPDIR".to_owned(), scratch.display().to_string())];
     let environment = environment.into_iter().chain(setting.given.environment.iter().cloned());

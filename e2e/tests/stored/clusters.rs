@@ -13,7 +13,7 @@ use kube::{Api, ResourceExt};
 use kyma_api::{HelmComponent, condition};
 use serde_json::{Value, json};
 use testbed::{
-    AuditEvent, AuditMark, Bed, Cluster, EtcdDump, Process, Program, crd_is_served, free_address, until,
+    AuditEvent, AuditMark, Cluster, EtcdDump, Process, Program, TestEnv, crd_is_served, free_address, until,
     until_or_why, until_quiet,
 };
 use tokio::process::Command;
@@ -47,15 +47,15 @@ pub(crate) struct Clusters {
     pub(crate) target: Cluster,
     pub(crate) hub: Cluster,
     clock: Clock,
-    pub(crate) bed: Bed,
+    pub(crate) test_env: TestEnv,
 }
 
 impl Clusters {
     /// Starts hub and target, empty or with recorded objects, without the operator.
     pub(crate) async fn start(recording: Option<&Recording>) -> Result<Self> {
-        let bed = Bed::start().await?;
+        let test_env = TestEnv::start().await?;
         let builder = |name: &str, dump: Option<EtcdDump>| {
-            let builder = bed.cluster(name).with_audit().with_own_etcd().with_flag(STORES_TEXT);
+            let builder = test_env.cluster(name).with_audit().with_own_etcd().with_flag(STORES_TEXT);
             match dump {
                 Some(dump) => builder.with_etcd_dump(dump),
                 None => builder,
@@ -64,8 +64,8 @@ impl Clusters {
         let hub = builder("hub", recording.map(|recording| recording.hub.clone()));
         let target = builder("target", recording.map(|recording| recording.target.clone()));
         let (hub, target) = tokio::try_join!(async { hub.await }, async { target.with_workloads().await })?;
-        let clock = Clock::in_directory(bed.directory())?;
-        Ok(Self { operator: None, target, hub, clock, bed })
+        let clock = Clock::in_directory(test_env.directory())?;
+        Ok(Self { operator: None, target, hub, clock, test_env })
     }
 
     /// Applies the CRDs and roles of the current version, and the Secret with access to the target.
@@ -104,7 +104,7 @@ impl Clusters {
     pub(crate) async fn start_operator(&mut self, time: Option<Timestamp>) -> Result<()> {
         let shift = time.map_or(0, |time| time.as_second() - Timestamp::now().as_second());
         self.clock.set(shift)?;
-        let directory = self.bed.directory();
+        let directory = self.test_env.directory();
         let kubeconfig = directory.join("helm-component.kubeconfig");
         let access = self.hub.kubeconfig_for_service_account(HUB_NAMESPACE, "helm-component").await?;
         std::fs::write(&kubeconfig, access)?;
@@ -120,7 +120,7 @@ impl Clusters {
         ];
         let mut environment = self.clock.environment();
         environment.push(("UNHEALTHY_AFTER_SECONDS".to_owned(), "2".to_owned()));
-        let log = self.bed.logs().join("helm-component.log");
+        let log = self.test_env.logs().join("helm-component.log");
         let process = Process::start("helm-component", bin("helm-component"), arguments, environment, log)?;
         self.operator = Some(process);
         Ok(())

@@ -19,7 +19,7 @@ use crate::states::{
 pub(crate) async fn record(file_server: &FileServer) -> Result<Recording> {
     let mut clusters = Clusters::start(None).await?;
     clusters.install().await?;
-    let directory = clusters.bed.directory().join("charts");
+    let directory = clusters.test_env.directory().join("charts");
     std::fs::create_dir_all(&directory)?;
     let archives = charts::package_all(&directory).await?;
     charts::publish(file_server, &archives, false)?;

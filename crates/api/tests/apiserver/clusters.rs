@@ -6,17 +6,17 @@ use anyhow::{Context, Result, bail, ensure};
 use http::{Method, Request};
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
-use testbed::{SharedBed, until};
+use testbed::{SharedTestEnv, until};
 use tokio::sync::OnceCell;
 
 use crate::inputs;
 
-pub(crate) static BED: SharedBed = SharedBed::new();
+pub(crate) static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 
 /// Returns a cluster with the CRDs of this project.
 pub(crate) async fn ours() -> Result<Client> {
     static READY: OnceCell<()> = OnceCell::const_new();
-    let client = BED.cluster("ours", |cluster| cluster).await?.client()?;
+    let client = TEST_ENV.cluster("ours", |cluster| cluster).await?.client()?;
     READY.get_or_try_init(|| install(&client, our_crds())).await?;
     Ok(client)
 }
@@ -27,7 +27,7 @@ pub(crate) async fn klm(what: &str) -> Result<Option<Client>> {
     let Some(crds) = klm_crds(what)? else {
         return Ok(None);
     };
-    let client = BED.cluster("klm", |cluster| cluster).await?.client()?;
+    let client = TEST_ENV.cluster("klm", |cluster| cluster).await?.client()?;
     READY.get_or_try_init(|| install(&client, crds)).await?;
     Ok(Some(client))
 }

@@ -7,7 +7,7 @@ use http::Method;
 use serde_json::{Value, json};
 use testbed::until;
 
-use crate::clusters::{self, BED, call, our_crds};
+use crate::clusters::{self, TEST_ENV, call, our_crds};
 
 /// Returns every schema in a CRD with its path, from the root down.
 fn schemas(crd: &Value) -> Vec<(String, &Value)> {
@@ -116,7 +116,7 @@ async fn a_hub_that_stored_klms_former_version_takes_our_crds_and_keeps_its_obje
     let Some(klm) = clusters::klm_crds(what)? else {
         return Ok(());
     };
-    let client = BED.cluster("former", |cluster| cluster).await?.client()?;
+    let client = TEST_ENV.cluster("former", |cluster| cluster).await?.client()?;
     let mut former = klm.clone();
     former.retain(|crd| crd["spec"]["names"]["kind"] == "Kyma");
     for version in former[0]["spec"]["versions"].as_array_mut().into_iter().flatten() {
@@ -158,7 +158,7 @@ async fn a_template_applied_under_klms_crds_is_applied_again_under_ours() -> Res
     let Some(klm) = clusters::klm_crds("templates applied under KLM's CRDs")? else {
         return Ok(());
     };
-    let client = BED.cluster("replaced", |cluster| cluster).await?.client()?;
+    let client = TEST_ENV.cluster("replaced", |cluster| cluster).await?.client()?;
     clusters::ensure_namespace(&client, "default").await?;
     clusters::install(&client, klm).await?;
     let template = |field: &str| {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use testbed::{Cluster, until};
 
 use crate::{
-    clusters::{self, BED, Reply, apply, call, collection},
+    clusters::{self, Reply, TEST_ENV, apply, call, collection},
     inputs,
 };
 
@@ -120,7 +120,7 @@ async fn install_policies(client: &Client) -> Result<()> {
 /// policies.
 #[tokio::test]
 async fn a_templates_spec_never_changes_and_its_name_is_said() -> Result<()> {
-    let client = BED.cluster("policies", |cluster| cluster).await?.client()?;
+    let client = TEST_ENV.cluster("policies", |cluster| cluster).await?.client()?;
     clusters::ensure_namespace(&client, "default").await?;
     let before = clusters::klm_crds("templates stored under KLM's CRDs")?.unwrap_or_else(clusters::our_crds);
     clusters::install(&client, before).await?;
@@ -239,7 +239,7 @@ async fn grant(client: &Client, team: &str, module: &str) -> Result<()> {
 
 #[tokio::test]
 async fn a_module_team_edits_its_own_modules_and_no_others() -> Result<()> {
-    let cluster: Cluster = BED.cluster("teams", |cluster| cluster).await?;
+    let cluster: Cluster = TEST_ENV.cluster("teams", |cluster| cluster).await?;
     let admin = cluster.client()?;
     clusters::ensure_namespace(&admin, "default").await?;
     clusters::install(&admin, clusters::our_crds()).await?;
@@ -302,7 +302,7 @@ async fn a_module_team_edits_its_own_modules_and_no_others() -> Result<()> {
 
 #[tokio::test]
 async fn a_release_cannot_name_another_module() -> Result<()> {
-    let cluster: Cluster = BED.cluster("release-names", |cluster| cluster).await?;
+    let cluster: Cluster = TEST_ENV.cluster("release-names", |cluster| cluster).await?;
     let admin = cluster.client()?;
     clusters::ensure_namespace(&admin, "default").await?;
     clusters::install(&admin, clusters::our_crds()).await?;

@@ -12,9 +12,9 @@ mod signatures;
 mod way;
 
 use kyma_artifacts::{Artifacts, Config, RegistryBase};
-use testbed::{Registry, SharedBed};
+use testbed::{Registry, SharedTestEnv};
 
-static BED: SharedBed = SharedBed::new();
+static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 
 /// A registry of its own, and a client that may use plain HTTP for it.
 pub(crate) struct Setup {
@@ -25,7 +25,7 @@ pub(crate) struct Setup {
 
 impl Setup {
     pub(crate) async fn new() -> Self {
-        let registry = BED.bed().await.unwrap().registry().await.unwrap();
+        let registry = TEST_ENV.test_env().await.unwrap().registry().await.unwrap();
         let directory = tempfile::tempdir().unwrap();
         let artifacts = client(&registry, &directory);
         Self { registry, artifacts, directory }

@@ -13,7 +13,7 @@ use kyma_api::{HelmComponent, condition};
 use kyma_artifacts::{Artifacts, ComponentVersion, Config, Credentials, Image};
 use serde_json::{Value, json};
 use testbed::{
-    Bed, Cluster, Gate, Process, Program, Registry, crd_is_served, free_address, until, until_discovered,
+    Cluster, Gate, Process, Program, Registry, TestEnv, crd_is_served, free_address, until, until_discovered,
 };
 use tokio::sync::OnceCell;
 
@@ -42,7 +42,7 @@ pub(crate) struct World {
     pub(crate) gate: Gate,
     pub(crate) file_server: FileServer,
     pub(crate) operator: Process,
-    bed: Bed,
+    test_env: TestEnv,
     flags: &'static [&'static str],
 }
 
@@ -59,25 +59,25 @@ impl World {
 
     /// Starts a world with additional flags for the operator.
     pub(crate) async fn start_with(flags: &'static [&'static str]) -> Result<Self> {
-        let bed = Bed::start().await?;
-        let (hub, target) = tokio::try_join!(async { bed.cluster("hub").with_audit().await }, async {
-            bed.cluster("target").with_workloads().with_audit().await
+        let test_env = TestEnv::start().await?;
+        let (hub, target) = tokio::try_join!(async { test_env.cluster("hub").with_audit().await }, async {
+            test_env.cluster("target").with_workloads().with_audit().await
         },)?;
-        let registry = bed.registry().await?;
+        let registry = test_env.registry().await?;
         let gate = registry.behind_password(LOGIN.0, LOGIN.1).await?;
         prepare_hub(&hub).await?;
         prepare_target(&hub, &target).await?;
         let file_server = FileServer::start()?;
         let hosts = [registry.address(), gate.address(), file_server.address()].join(",");
-        let operator = start_operator(&bed, &hub, &registry, &hosts, flags).await?;
-        Ok(Self { hub, target, registry, gate, file_server, operator, bed, flags })
+        let operator = start_operator(&test_env, &hub, &registry, &hosts, flags).await?;
+        Ok(Self { hub, target, registry, gate, file_server, operator, test_env, flags })
     }
 
     /// Kills the operator and starts it again.
     pub(crate) async fn restart_operator(&mut self) -> Result<()> {
         self.operator.kill();
         let hosts = [self.registry.address(), self.gate.address(), self.file_server.address()].join(",");
-        self.operator = start_operator(&self.bed, &self.hub, &self.registry, &hosts, self.flags).await?;
+        self.operator = start_operator(&self.test_env, &self.hub, &self.registry, &hosts, self.flags).await?;
         Ok(())
     }
 
@@ -191,16 +191,17 @@ impl World {
         Ok(json!({"ocm": {"component": component, "version": version}}))
     }
 
-    /// Returns an artifact client that uses plain HTTP for the registry; its cache is deleted with the bed.
+    /// Returns an artifact client that uses plain HTTP for the registry; its cache is deleted with the test
+    /// environment.
     pub(crate) fn artifacts(&self) -> Result<Artifacts> {
-        let mut config = Config::new(tempfile::tempdir_in(self.bed.directory())?.keep());
+        let mut config = Config::new(tempfile::tempdir_in(self.test_env.directory())?.keep());
         config.insecure_hosts = vec![self.registry.address().to_owned()];
         Ok(Artifacts::open(&config)?)
     }
 
     /// Returns a path for a file of a test.
     pub(crate) fn scratch(&self, name: &str) -> PathBuf {
-        self.bed.directory().join(name)
+        self.test_env.directory().join(name)
     }
 
     /// Waits until a Pod of the target runs, and sets its final phase. Before, the simulated kubelet could overwrite
@@ -330,13 +331,13 @@ async fn prepare_target(hub: &Cluster, target: &Cluster) -> Result<()> {
 }
 
 async fn start_operator(
-    bed: &Bed,
+    test_env: &TestEnv,
     hub: &Cluster,
     registry: &Registry,
     insecure_hosts: &str,
     flags: &[&str],
 ) -> Result<Process> {
-    let kubeconfig = bed.directory().join("helm-component.kubeconfig");
+    let kubeconfig = test_env.directory().join("helm-component.kubeconfig");
     std::fs::write(&kubeconfig, hub.kubeconfig_for_service_account(HUB_NAMESPACE, "helm-component").await?)?;
     let admin = free_address()?;
     let arguments = [
@@ -347,14 +348,14 @@ async fn start_operator(
         "--allow-loopback-targets".to_owned(),
         format!("--oci-registry={}/{MODULES}", registry.address()),
         format!("--oci-insecure-hosts={insecure_hosts}"),
-        format!("--artifact-cache-dir={}", bed.directory().join("artifacts").display()),
+        format!("--artifact-cache-dir={}", test_env.directory().join("artifacts").display()),
         "--restricted-default-modules=deployer,guarded".to_owned(),
         format!("--skr-image-pull-secret={PULL_SECRET}"),
         format!("--helm={}", Program::Helm.path()?.display()),
     ];
     // A flag of a test takes precedence.
     let environment = [("UNHEALTHY_AFTER_SECONDS".to_owned(), "2".to_owned())];
-    let log = bed.logs().join("helm-component.log");
+    let log = test_env.logs().join("helm-component.log");
     let arguments = arguments.into_iter().chain(flags.iter().map(|flag| (*flag).to_owned()));
     Process::start("helm-component", BINARY, arguments, environment, log)
 }

@@ -17,13 +17,13 @@ use kyma_sdk::rbac::Side;
 use kyma_sdk::{Args, Process, Settings, StartError, serve};
 use serde_json::{Value, json};
 use testbed::{
-    Access, AuditEvent, AuditMark, Cluster, Scripted, SharedBed, crd_is_served, until, until_or_why,
+    Access, AuditEvent, AuditMark, Cluster, Scripted, SharedTestEnv, crd_is_served, until, until_or_why,
 };
 use tokio::task::JoinHandle;
 
 use crate::leftovers;
 
-pub(crate) static BED: SharedBed = SharedBed::new();
+pub(crate) static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 /// Deadline of a wait. A target that was down for two minutes is probed again two minutes later.
 pub(crate) const SOON: Duration = Duration::from_secs(150);
 
@@ -53,7 +53,7 @@ impl Landscape {
 
     /// Starts on a hub that no other test shares, for cluster-wide tests.
     pub(crate) async fn start_on(hub: &str, flags: &[&str]) -> Result<Self> {
-        Self::on(BED.cluster(hub, |cluster| cluster.with_controllers().with_audit()).await?, flags).await
+        Self::on(TEST_ENV.cluster(hub, |cluster| cluster.with_controllers().with_audit()).await?, flags).await
     }
 
     /// Starts on this hub.
@@ -154,7 +154,7 @@ impl Landscape {
 
     /// Starts a target and returns it with the user's access.
     pub(crate) async fn target_and_user(&self, name: &str) -> Result<(Cluster, Access)> {
-        let target = BED.cluster(name, testbed::ClusterBuilder::with_audit).await?;
+        let target = TEST_ENV.cluster(name, testbed::ClusterBuilder::with_audit).await?;
         leftovers::clear(&target).await?;
         let user = target_user(&target).await?;
         Ok((target, user))

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use testbed::{AuditMark, until, until_or_why};
 use tokio::sync::Mutex;
 
-use crate::landscape::{BED, Landscape};
+use crate::landscape::{Landscape, TEST_ENV};
 use crate::stories::model::pair::{Access, Contact, ForeignEdit, Pair, PairEvent, Side};
 use crate::stories::model::{Action, MODULES, draw::deed};
 use crate::stories::{Names, Objects, SENTINEL, asked, module_of};
@@ -331,7 +331,7 @@ fn trees(count: usize, seed: u64) -> Result<Vec<impl ValueTree<Value = Vec<PairE
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_operator_and_the_model_agree_whatever_befalls_hub_and_targets() -> Result<()> {
-    let hub = BED.cluster("hub-that-goes-back", |cluster| cluster.with_own_etcd().with_audit()).await?;
+    let hub = TEST_ENV.cluster("hub-that-goes-back", |cluster| cluster.with_own_etcd().with_audit()).await?;
     let mut landscape = Landscape::on(hub, &["--local-kyma=sentinel", "--brake-targets=1000"]).await?;
     landscape.kyma(SENTINEL, "[{name: sentinel}]").await?;
     let ways = (0..TARGETS).map(|number| TargetConnection::to(format!("target-that-goes-back-{number}")));

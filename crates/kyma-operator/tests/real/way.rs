@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use testbed::{AuditMark, Body, Cluster, InterceptedRequest, Scripted, expiring, until};
 use tokio::sync::watch;
 
-use crate::landscape::{BED, Landscape, SOON, modules, remote, target_user};
+use crate::landscape::{Landscape, SOON, TEST_ENV, modules, remote, target_user};
 use crate::stories::model::pair::Access;
 
 /// Name of a saved state of a cluster.
@@ -37,7 +37,7 @@ pub(crate) struct TargetConnection {
 impl TargetConnection {
     /// Starts a target of this name, which can be restored.
     pub(crate) async fn to(name: String) -> Result<Self> {
-        let target = BED.cluster(&name, |cluster| cluster.with_audit().with_own_etcd()).await?;
+        let target = TEST_ENV.cluster(&name, |cluster| cluster.with_audit().with_own_etcd()).await?;
         let open = watch::Sender::new(true);
         let is_open = open.subscribe();
         let between = move |passing: InterceptedRequest| pass(is_open.clone(), passing).boxed();

@@ -15,10 +15,10 @@ use kube::{
 };
 use kyma_api::{HelmComponent, condition};
 use serde_json::{Value, json};
-use testbed::{AuditEvent, AuditMark, Cluster, Program, Registry, SharedBed, until};
+use testbed::{AuditEvent, AuditMark, Cluster, Program, Registry, SharedTestEnv, until};
 use tokio::process::{Child, Command};
 
-static BED: SharedBed = SharedBed::new();
+static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 
 const HUB: &str = "apps";
 const CRD: &str = "helmcomponents.component.kyma-project.io";
@@ -61,12 +61,12 @@ type Marks = [AuditMark; 2];
 
 impl World {
     async fn start() -> Self {
-        let bed = BED.bed().await.unwrap();
-        let hub = async { bed.cluster("hub").with_audit().await };
-        let target = async { bed.cluster("target").with_workloads().with_audit().await };
+        let test_env = TEST_ENV.test_env().await.unwrap();
+        let hub = async { test_env.cluster("hub").with_audit().await };
+        let target = async { test_env.cluster("target").with_workloads().with_audit().await };
         let (hub, target) = tokio::try_join!(hub, target).unwrap();
-        let registry = bed.registry().await.unwrap();
-        let directory = bed.directory().join("component");
+        let registry = test_env.registry().await.unwrap();
+        let directory = test_env.directory().join("component");
         std::fs::create_dir_all(&directory).unwrap();
         std::fs::write(directory.join("hub.kubeconfig"), hub.kubeconfig()).unwrap();
         registry.push_chart(&directory, ("shop", "1.0.0"), &CHART).await.unwrap();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use testbed::Cluster;
 use tokio::process::Command;
 
-use super::{BED, CRD, apply, crd, discovered, settled};
+use super::{CRD, TEST_ENV, apply, crd, discovered, settled};
 
 /// A hub with Flux's kinds, and none of this project.
 struct FluxHub {
@@ -25,10 +25,10 @@ struct FluxHub {
 
 impl FluxHub {
     async fn start() -> Self {
-        let bed = BED.bed().await.unwrap();
-        let hub = bed.cluster("flux-bare").await.unwrap();
+        let test_env = TEST_ENV.test_env().await.unwrap();
+        let hub = test_env.cluster("flux-bare").await.unwrap();
         let client = hub.client().unwrap();
-        let directory = bed.directory().join("flux-bare");
+        let directory = test_env.directory().join("flux-bare");
         std::fs::create_dir_all(&directory).unwrap();
         let kubeconfig = directory.join("kubeconfig");
         std::fs::write(&kubeconfig, hub.kubeconfig()).unwrap();

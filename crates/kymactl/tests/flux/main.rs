@@ -15,12 +15,12 @@ use kube::{
 };
 use kyma_api::{HelmComponent, condition};
 use serde_json::{Value, json};
-use testbed::{Cluster, Program, Registry, SharedBed, until};
+use testbed::{Cluster, Program, Registry, SharedTestEnv, until};
 use tokio::process::Command;
 
 mod bare;
 
-static BED: SharedBed = SharedBed::new();
+static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 
 const HUB: &str = "apps";
 const CRD: &str = "helmcomponents.component.kyma-project.io";
@@ -158,12 +158,12 @@ struct World {
 
 impl World {
     async fn start() -> Self {
-        let bed = BED.bed().await.unwrap();
-        let hub = async { bed.cluster("flux-hub").await };
-        let target = async { bed.cluster("flux-target").with_workloads().await };
+        let test_env = TEST_ENV.test_env().await.unwrap();
+        let hub = async { test_env.cluster("flux-hub").await };
+        let target = async { test_env.cluster("flux-target").with_workloads().await };
         let (hub, target) = tokio::try_join!(hub, target).unwrap();
-        let registry = bed.registry().await.unwrap();
-        let directory = bed.directory().join("flux");
+        let registry = test_env.registry().await.unwrap();
+        let directory = test_env.directory().join("flux");
         std::fs::create_dir_all(&directory).unwrap();
         std::fs::write(directory.join("hub.kubeconfig"), hub.kubeconfig()).unwrap();
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HUB}});
@@ -296,10 +296,10 @@ async fn a_release_of_flux_is_adopted_without_an_installation() {
 
 #[tokio::test]
 async fn a_release_that_flux_is_not_done_with_is_left_to_it() {
-    let bed = BED.bed().await.unwrap();
-    let hub = bed.cluster("flux-busy").await.unwrap();
+    let test_env = TEST_ENV.test_env().await.unwrap();
+    let hub = test_env.cluster("flux-busy").await.unwrap();
     let client = hub.client().unwrap();
-    let directory = bed.directory().join("flux-busy");
+    let directory = test_env.directory().join("flux-busy");
     std::fs::create_dir_all(&directory).unwrap();
     let kubeconfig = directory.join("kubeconfig");
     std::fs::write(&kubeconfig, hub.kubeconfig()).unwrap();

@@ -10,9 +10,9 @@ use std::{
 
 use kyma_artifacts::{Artifacts, ChartSource, Config, Credentials, ModuleContent};
 use serde_json::Value;
-use testbed::SharedBed;
+use testbed::SharedTestEnv;
 
-static BED: SharedBed = SharedBed::new();
+static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 
 /// Directory of the module, name, version.
 const MODULES: [(&str, &str, &str); 14] = [
@@ -35,7 +35,7 @@ const MODULES: [(&str, &str, &str); 14] = [
 #[tokio::test]
 async fn every_real_module_is_published_and_read_back() {
     let Some(inputs) = testbed::inputs("pushes of real modules").unwrap() else { return };
-    let registry = BED.registry().await.unwrap().address();
+    let registry = TEST_ENV.registry().await.unwrap().address();
     for (directory, name, version) in MODULES {
         let directory = inputs.join("modules").join(directory);
         let manifest = directory.join("raw-manifest.yaml");
@@ -61,7 +61,7 @@ async fn every_real_module_is_published_and_read_back() {
 #[tokio::test]
 async fn module_templates_equal_modulectls() {
     let Some(inputs) = testbed::inputs("ModuleTemplates beside modulectl's").unwrap() else { return };
-    let registry = BED.registry().await.unwrap().address();
+    let registry = TEST_ENV.registry().await.unwrap().address();
     let cases = [
         ("keda-1.12.1", "keda-manager"),
         ("keda-1.11.0", "keda-manager/previous"),
@@ -85,7 +85,7 @@ async fn module_templates_equal_modulectls() {
 
 #[tokio::test]
 async fn pushing_twice_gives_the_same_digest() {
-    let registry = BED.registry().await.unwrap().address();
+    let registry = TEST_ENV.registry().await.unwrap().address();
     let module = own_module("lantern/1.0.0");
     let config = module.join("module-config.yaml");
     let flags = ["--config", text(&config), "--registry", registry, "--insecure", "--output", "json"];
@@ -99,7 +99,7 @@ async fn pushing_twice_gives_the_same_digest() {
 
 #[tokio::test]
 async fn a_chart_is_published_and_named_by_digest() {
-    let registry = BED.registry().await.unwrap().address();
+    let registry = TEST_ENV.registry().await.unwrap().address();
     let config = own_module("harbour").join("module-config.yaml");
     let template = yaml(&push(&["--config", text(&config), "--registry", registry, "--insecure"]));
     let chart = &template["spec"]["chart"];

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::{
-    BED,
+    TEST_ENV,
     files::Files,
     remove::{objects, remove, succeeded, until_same_objects},
 };
@@ -21,7 +21,7 @@ const CRD: &str = "greetings.demo.kyma-project.io";
 
 #[tokio::test]
 async fn once_and_remove_run_own_kinds_with_their_program() {
-    let cluster = BED.bed().await.unwrap().cluster("greeted").with_workloads().await.unwrap();
+    let cluster = TEST_ENV.test_env().await.unwrap().cluster("greeted").with_workloads().await.unwrap();
     let files = Files::new(&cluster, &["greeting"]).await;
     let client = cluster.client().unwrap();
     let program = program();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use testbed::{Cluster, Program, Registry};
 use tokio::process::Command;
 
-use crate::{BED, RUN_TIMEOUT};
+use crate::{RUN_TIMEOUT, TEST_ENV};
 
 /// A directory with the files for one cluster, and the registry of the modules.
 pub(crate) struct Files {
@@ -21,7 +21,8 @@ pub(crate) struct Files {
 impl Files {
     /// Writes a Kyma `one` with these modules in channel regular, and an empty catalogue.
     pub(crate) async fn new(cluster: &Cluster, modules: &[&str]) -> Self {
-        let files = Self { directory: tempfile::tempdir().unwrap(), registry: BED.registry().await.unwrap() };
+        let files =
+            Self { directory: tempfile::tempdir().unwrap(), registry: TEST_ENV.registry().await.unwrap() };
         fs::create_dir(files.path("catalogue")).unwrap();
         fs::write(files.path("kubeconfig"), cluster.kubeconfig()).unwrap();
         let modules: Vec<Value> = modules.iter().map(|module| json!({"name": module})).collect();

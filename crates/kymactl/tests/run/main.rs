@@ -15,7 +15,7 @@ use kube::{
 };
 use kyma_api::{HelmComponent, Kyma};
 use serde_json::json;
-use testbed::{Cluster, SharedBed};
+use testbed::{Cluster, SharedTestEnv};
 use tokio::process::{Child, Command};
 
 mod components;
@@ -25,14 +25,14 @@ mod remove;
 
 use files::Files;
 
-static BED: SharedBed = SharedBed::new();
+static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 
 const MANAGER: &str = "lantern-operator";
 const RUN_TIMEOUT: Duration = Duration::from_mins(6);
 
 #[tokio::test]
 async fn once_installs_and_upgrades_modules_on_a_bare_cluster_and_leaves_no_operator() {
-    let cluster = BED.bed().await.unwrap().cluster("bare").with_workloads().await.unwrap();
+    let cluster = TEST_ENV.test_env().await.unwrap().cluster("bare").with_workloads().await.unwrap();
     let files = Files::new(&cluster, &["lantern"]).await;
     let client = cluster.client().unwrap();
     files.lantern("1.0.0").await;
@@ -87,7 +87,7 @@ async fn leaves_a_fleet_alone(files: &Files, client: &Client) {
 
 #[tokio::test]
 async fn once_gives_up_at_the_timeout_and_says_what_is_missing() {
-    let cluster = BED.bed().await.unwrap().cluster("lonely").await.unwrap();
+    let cluster = TEST_ENV.test_env().await.unwrap().cluster("lonely").await.unwrap();
     let files = Files::new(&cluster, &["lantern"]).await;
     // The catalogue promises a version that has no ModuleTemplate.
     files.assign("lantern", "9.9.9");
@@ -99,9 +99,9 @@ async fn once_gives_up_at_the_timeout_and_says_what_is_missing() {
 
 #[tokio::test]
 async fn run_is_all_reconcilers_in_one_process() {
-    let bed = BED.bed().await.unwrap();
-    let hub = bed.cluster("hub").await.unwrap();
-    let target = bed.cluster("target").with_workloads().await.unwrap();
+    let test_env = TEST_ENV.test_env().await.unwrap();
+    let hub = test_env.cluster("hub").await.unwrap();
+    let target = test_env.cluster("target").with_workloads().await.unwrap();
     let files = Files::new(&hub, &["lantern"]).await;
     files.lantern("1.0.0").await;
     let admin = testbed::free_address().unwrap().to_string();

@@ -1,7 +1,7 @@
 //! Installs real modules of other authors, all at the same time.
 
 use crate::{
-    BED,
+    TEST_ENV,
     files::{Files, own_modules},
 };
 
@@ -21,7 +21,7 @@ const MODULES: [(&str, &str, &str); 9] = [
 #[tokio::test]
 async fn once_installs_every_real_module_and_a_chart_together() {
     let Some(inputs) = testbed::inputs("real modules at once").unwrap() else { return };
-    let cluster = BED.bed().await.unwrap().cluster("full").with_workloads().await.unwrap();
+    let cluster = TEST_ENV.test_env().await.unwrap().cluster("full").with_workloads().await.unwrap();
     let names: Vec<&str> = MODULES.iter().map(|(_, name, _)| *name).chain(["harbour"]).collect();
     let files = Files::new(&cluster, &names).await;
     for (directory, name, version) in MODULES {

@@ -14,14 +14,14 @@ use kube::{
 use kyma_api::{Kyma, crds};
 use serde_json::{Value, json};
 
-use crate::{BED, RUN_TIMEOUT, files::Files, named};
+use crate::{RUN_TIMEOUT, TEST_ENV, files::Files, named};
 
 /// Kinds whose objects are created and deleted by Kubernetes itself.
 const VOLATILE_KINDS: [&str; 4] = ["Event", "Lease", "ComponentStatus", "EndpointSlice"];
 
 #[tokio::test]
 async fn remove_leaves_the_same_objects_as_before_once() {
-    let cluster = BED.bed().await.unwrap().cluster("removed").with_workloads().await.unwrap();
+    let cluster = TEST_ENV.test_env().await.unwrap().cluster("removed").with_workloads().await.unwrap();
     let files = Files::new(&cluster, &["lantern"]).await;
     let client = cluster.client().unwrap();
     files.lantern("1.0.0").await;
@@ -52,7 +52,7 @@ async fn remove_leaves_the_same_objects_as_before_once() {
 
 #[tokio::test]
 async fn remove_keeps_what_was_there_before_and_what_users_created() {
-    let cluster = BED.bed().await.unwrap().cluster("kept").await.unwrap();
+    let cluster = TEST_ENV.test_env().await.unwrap().cluster("kept").await.unwrap();
     let files = Files::new(&cluster, &[]).await;
     let client = cluster.client().unwrap();
     let namespace = Namespace { metadata: named("kcp-system"), ..Namespace::default() };

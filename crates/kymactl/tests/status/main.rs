@@ -11,7 +11,7 @@ use kube::{
 };
 use kyma_api::{Kyma, crds};
 use serde_json::{Value, json};
-use testbed::{Cluster, SharedBed};
+use testbed::{Cluster, SharedTestEnv};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::Command,
@@ -19,7 +19,7 @@ use tokio::{
 
 mod components;
 
-static BED: SharedBed = SharedBed::new();
+static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 
 /// A hub with the Kyma CRD and a namespace of its own.
 struct Hub {
@@ -32,7 +32,7 @@ struct Hub {
 
 impl Hub {
     async fn new() -> Self {
-        let cluster = BED.cluster("hub", |cluster| cluster).await.unwrap();
+        let cluster = TEST_ENV.cluster("hub", |cluster| cluster).await.unwrap();
         let client = cluster.client().unwrap();
         install_crd(&client, &crds::kyma()).await;
         let namespace = cluster.namespace("status").await.unwrap();

@@ -14,10 +14,10 @@ use kube::{
 };
 use kyma_api::{HelmComponent, Kyma, annotations, crds, labels, names};
 use serde_json::{Value, json};
-use testbed::{Cluster, SharedBed};
+use testbed::{Cluster, SharedTestEnv};
 use tokio::process::Command;
 
-static BED: SharedBed = SharedBed::new();
+static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 
 const RBAC_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -31,8 +31,8 @@ struct Stage {
 
 impl Stage {
     async fn new(name: &str) -> Self {
-        let hub = BED.cluster("hub", |cluster| cluster).await.unwrap();
-        let target = BED.cluster(name, testbed::ClusterBuilder::with_audit).await.unwrap();
+        let hub = TEST_ENV.cluster("hub", |cluster| cluster).await.unwrap();
+        let target = TEST_ENV.cluster(name, testbed::ClusterBuilder::with_audit).await.unwrap();
         let client = hub.client().unwrap();
         install(&client, crds::all()).await;
         let namespace = hub.namespace("target").await.unwrap();

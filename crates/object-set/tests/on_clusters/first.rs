@@ -9,11 +9,11 @@ use kyma_object_set::{AdoptionPolicy, Cluster, Identity, NoObservations, Outcome
 use serde_json::json;
 use testbed::{Answer, Matching, Scripted};
 
-use super::story::{BED, Story, config_map, outcome};
+use super::story::{Story, TEST_ENV, config_map, outcome};
 
 /// Starts an owner that expects new objects, behind a proxy that counts its requests.
 async fn begin(name: &str) -> Result<(Story, Scripted)> {
-    let target = BED.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
+    let target = TEST_ENV.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
     let door = Scripted::in_front_of(&target).await?;
     let mut story = Story::begin(name).await?;
     story.cluster = Cluster::new(door.access().client()?);

@@ -10,7 +10,7 @@ use kyma_object_set::{Cluster, GroupKind};
 use serde_json::{Value, json};
 use testbed::until;
 
-use super::story::{BED, EVENT_TIMEOUT};
+use super::story::{EVENT_TIMEOUT, TEST_ENV};
 
 mod apis;
 mod leaving;
@@ -28,7 +28,7 @@ struct Bare {
 
 impl Bare {
     async fn start() -> Result<Self> {
-        let bare = BED.cluster("bare", |builder| builder).await?;
+        let bare = TEST_ENV.cluster("bare", |builder| builder).await?;
         let namespace = bare.namespace("health").await?;
         let this = Self { cluster: Cluster::new(bare.client()?), namespace };
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});

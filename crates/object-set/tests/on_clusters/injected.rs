@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use testbed::until;
 
 use super::drift::drift_of;
-use super::story::{BED, EVENT_TIMEOUT, Story, config_map};
+use super::story::{EVENT_TIMEOUT, Story, TEST_ENV, config_map};
 
 const ADMISSION_API_VERSION: &str = "admissionregistration.k8s.io/v1";
 
@@ -240,7 +240,7 @@ async fn additions_of_controllers_and_injectors_stay_and_are_no_drift() -> Resul
     }
 
     // While an API group has no server, no Namespace of its cluster is deleted. No test deletes one on this cluster.
-    let bare = BED.cluster("bare", |cluster| cluster).await?;
+    let bare = TEST_ENV.cluster("bare", |cluster| cluster).await?;
     let namespace = bare.namespace("injected").await?;
     let mut story = Story::on(Cluster::new(bare.client()?), &namespace);
     let authority = base64::engine::general_purpose::STANDARD.encode(bare.ca());

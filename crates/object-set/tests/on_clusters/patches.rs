@@ -6,12 +6,12 @@ use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kyma_object_set::{Discovery, Kinds, Object, ObjectSet, Patches};
 use serde_json::{Value, json};
 
-use super::story::BED;
+use super::story::TEST_ENV;
 
 #[tokio::test]
 async fn an_api_server_agrees_with_every_case() -> Result<()> {
     // Controllers would change objects in between.
-    let cluster = BED.cluster("patches", |cluster| cluster).await?;
+    let cluster = TEST_ENV.cluster("patches", |cluster| cluster).await?;
     let namespace = cluster.namespace("patches").await?;
     let client = cluster.client()?;
     let kinds = Discovery::new().kinds(&client).await?;

@@ -14,7 +14,7 @@ use testbed::{ClusterBuilder, InterceptedRequest, Scripted};
 
 use super::crds::{crd, crd_id, of_crds, thing};
 use super::removal::is_left;
-use super::story::{BED, Story, config_map};
+use super::story::{Story, TEST_ENV, config_map};
 
 fn config_maps(names: &[&str]) -> String {
     names.iter().map(|name| config_map(name, "1")).collect()
@@ -115,7 +115,7 @@ async fn an_object_recreated_between_read_and_delete_stays() -> Result<()> {
         }
         .boxed()
     };
-    let target = BED.cluster("target", ClusterBuilder::with_controllers).await?;
+    let target = TEST_ENV.cluster("target", ClusterBuilder::with_controllers).await?;
     let server = Scripted::with(Arc::new(between), &target).await?;
     story.cluster = Cluster::new(server.access().client()?);
 
@@ -158,7 +158,7 @@ async fn no_object_that_is_created_before_its_crd_is_deleted_is_lost() -> Result
             }
             .boxed()
         };
-        let target = BED.cluster("target", ClusterBuilder::with_controllers).await?;
+        let target = TEST_ENV.cluster("target", ClusterBuilder::with_controllers).await?;
         let server = Scripted::with(Arc::new(between), &target).await?;
         let direct = std::mem::replace(&mut story.cluster, Cluster::new(server.access().client()?));
         let removal = story.prune(&applied).await?.unwrap();

@@ -13,7 +13,7 @@ use kyma_object_set::{
 use serde_json::json;
 use testbed::{Answer, Matching, Scripted};
 
-use super::story::{BED, MANAGER, Story, config_map, outcome};
+use super::story::{MANAGER, Story, TEST_ENV, config_map, outcome};
 
 #[tokio::test]
 async fn immutable_fields_are_named() -> Result<()> {
@@ -191,7 +191,7 @@ async fn objects_not_sent_before_the_deadline_are_sent_by_the_next_run() -> Resu
 
 #[tokio::test]
 async fn a_conflict_causes_a_read_and_one_retry() -> Result<()> {
-    let target = BED.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
+    let target = TEST_ENV.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
     let door = Scripted::in_front_of(&target).await?;
     let mut story = Story::begin("race").await?;
     story.cluster = Cluster::new(door.access().client()?);

@@ -18,12 +18,12 @@ use kyma_object_set::{
     Protection, PruneBlocked, Refusal, Removal, remove,
 };
 use serde_json::{Value, json};
-use testbed::{InterceptedRequest, Scripted, SharedBed, until, until_or_why};
+use testbed::{InterceptedRequest, Scripted, SharedTestEnv, until, until_or_why};
 use tokio::sync::Mutex;
 
 use super::deleter::OpenGate;
 
-pub(crate) static BED: SharedBed = SharedBed::new();
+pub(crate) static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 
 pub(crate) const MANAGER: &str = "helm-component";
 pub(crate) const EVENT_TIMEOUT: Duration = Duration::from_mins(1);
@@ -55,7 +55,7 @@ pub(crate) struct Story {
 impl Story {
     /// Starts an owner in a namespace of its own.
     pub(crate) async fn begin(name: &str) -> Result<Self> {
-        let target = BED.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
+        let target = TEST_ENV.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
         let namespace = target.namespace(name).await?;
         Ok(Self::on(Cluster::new(target.client()?), &namespace))
     }
@@ -241,8 +241,8 @@ impl Story {
         Ok(mapping.api(&self.cluster.client, identity.namespace.as_deref()))
     }
 
-    /// Puts a proxy in front of the cluster. Before each of the first `times` JSON patches passes, another client writes:
-    /// `write` gets an object's API and name, and the remaining number, which is also returned.
+    /// Puts a proxy in front of the cluster. Before each of the first `times` JSON patches passes, another client
+    /// writes: `write` gets an object's API and name, and the remaining number, which is also returned.
     pub(crate) async fn write_meanwhile<W>(
         &mut self,
         identity: &Identity,
@@ -269,7 +269,7 @@ impl Story {
             };
             answer.boxed()
         };
-        let target = BED.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
+        let target = TEST_ENV.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
         let door = Scripted::with(Arc::new(between), &target).await?;
         self.cluster.client = door.access().client()?;
         Ok((door, left))

@@ -47,7 +47,7 @@ async fn e10_e23_i25_i26_i31_i32_catalogue_is_synced_until_kyma_goes() -> Result
     what_users_made_is_theirs(&stage).await?;
     changes_of_the_hub_arrive(&stage).await?;
     the_end(&stage).await?;
-    drop(stage.bed);
+    drop(stage.test_env);
     Ok(())
 }
 
@@ -209,7 +209,7 @@ async fn what_is_missing_is_no_order_to_delete() -> Result<()> {
         events.iter().filter(|event| event.user == ON_TARGET && event.verb.starts_with("delete")).collect();
     assert!(deletes.is_empty(), "{deletes:?}");
     stage.target_has(&ALL).await?;
-    drop(stage.bed);
+    drop(stage.test_env);
     Ok(())
 }
 
@@ -245,7 +245,7 @@ async fn deletion_is_classified_once_the_hub_answers_again() -> Result<()> {
     hub.clear();
     stage.target_has(&["btp", "btp-2.0.0", "keda", "keda-1.0.0", "keda-1.2.0"]).await?;
     stage.condition("a", "CatalogSynced").await?;
-    drop(stage.bed);
+    drop(stage.test_env);
     Ok(())
 }
 
@@ -256,7 +256,7 @@ async fn access_that_does_not_work_is_told_by_reason_and_mended_without_a_restar
     stage.on_hub::<Kyma>()?.create(&PostParams::default(), &kyma("a")?).await?;
     let stranger = Access { credentials: Credentials::Token("stranger".into()), ..stage.access.clone() };
     let elsewhere =
-        stage.access.at(&stage.access.url, stage.bed.cluster("other").with_own_authority().await?.ca());
+        stage.access.at(&stage.access.url, stage.test_env.cluster("other").with_own_authority().await?.ca());
     let closed = stage.access.at("https://127.0.0.1:1", &stage.access.ca);
     let rows = [
         ("no kubeconfig".to_owned(), "AccessInvalid"),
@@ -274,7 +274,7 @@ async fn access_that_does_not_work_is_told_by_reason_and_mended_without_a_restar
     stage.give_access("a").await?;
     stage.condition("a", "CatalogSynced").await?;
     stage.target_has(&ALL).await?;
-    drop(stage.bed);
+    drop(stage.test_env);
     Ok(())
 }
 
@@ -303,6 +303,6 @@ async fn in_single_cluster_mode_nothing_is_copied_onto_itself() -> Result<()> {
         ["kymas/status", "events"].iter().any(|resource| write.contains(&format!("resource: \"{resource}\"")))
     };
     assert!(writes.iter().all(is_report), "{writes:?}");
-    drop(stage.bed);
+    drop(stage.test_env);
     Ok(())
 }

@@ -14,7 +14,7 @@ use kyma_sdk::rbac::Side;
 use kyma_sdk::{Args, Process, Program, Settings, serve};
 use release_meta_syncer::{Flags, ReleaseMetaSyncer};
 use serde_json::{Value, json};
-use testbed::{Access, AuditMark, Bed, Cluster, Scripted, crd_is_served, until};
+use testbed::{Access, AuditMark, Cluster, Scripted, TestEnv, crd_is_served, until};
 use tokio::task::JoinHandle;
 
 pub(crate) const HUB: &str = "kcp-system";
@@ -34,7 +34,7 @@ struct Line {
 
 /// Hub, target and the running operator.
 pub(crate) struct Stage {
-    pub(crate) bed: Bed,
+    pub(crate) test_env: TestEnv,
     pub(crate) hub: Cluster,
     pub(crate) target: Cluster,
     pub(crate) access: Access,
@@ -44,9 +44,9 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) async fn start() -> Result<Self> {
-        let bed = Bed::start().await?;
+        let test_env = TestEnv::start().await?;
         let (hub, target) =
-            tokio::try_join!(bed.cluster("hub").with_audit(), bed.cluster("target").with_audit())?;
+            tokio::try_join!(test_env.cluster("hub").with_audit(), test_env.cluster("target").with_audit())?;
         let client = hub.client()?;
         create(&client, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HUB}})).await?;
         let needed = [crds::kyma(), crds::module_template(), crds::module_release_meta(), crds::pause()];
@@ -71,7 +71,7 @@ impl Stage {
         .await?;
         let process = Process::new()?;
         let running = run(&operator, &process, &[])?;
-        Ok(Self { bed, hub, target, access, process, running })
+        Ok(Self { test_env, hub, target, access, process, running })
     }
 
     /// Stops the operator, and starts it again as a new process would.

@@ -11,7 +11,7 @@ use kube::{
     runtime::watcher::{self, Event},
 };
 use kyma_sdk::hub_watch;
-use testbed::Bed;
+use testbed::TestEnv;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// Deadline of an event, longer than the longest pause of kube's back-off: half a minute, at random up to twice that.
@@ -19,8 +19,8 @@ const NEXT_EVENT: Duration = Duration::from_secs(90);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hub_that_went_back_to_an_earlier_state_is_listed_anew() -> Result<()> {
-    let bed = Bed::start().await?;
-    let hub = bed.cluster("hub").with_own_etcd().await?;
+    let test_env = TestEnv::start().await?;
+    let hub = test_env.cluster("hub").with_own_etcd().await?;
     // Connects as operators do: kube's own retries would hide the interruption.
     let mut config = hub.admin().config()?;
     config.default_retry = false;

@@ -32,15 +32,15 @@ use kyma_sdk::{
     AccessArgs, Args, LogFormat, Mode, Operator, Process, Runtime, Settings,
     targets::{AccessPolicy, Limits, Target, Targets},
 };
-use testbed::{Access, Cluster, SharedBed};
+use testbed::{Access, Cluster, SharedTestEnv};
 
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-static BED: SharedBed = SharedBed::new();
+static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 
 /// Returns the cluster that is hub and target of most tests here.
 pub(crate) async fn cluster() -> Result<Cluster> {
-    BED.cluster("cluster", testbed::ClusterBuilder::with_audit).await
+    TEST_ENV.cluster("cluster", testbed::ClusterBuilder::with_audit).await
 }
 
 /// Returns a target for this user, from an access Secret with this name.

@@ -430,7 +430,7 @@ async fn a_stream_that_may_list_and_not_watch_says_why_and_does_not_seem_to_reco
 
 #[tokio::test]
 async fn an_outage_is_survived_and_what_happened_meanwhile_is_seen() -> Result<()> {
-    let cluster = crate::BED.cluster("outage", |cluster| cluster).await?;
+    let cluster = crate::TEST_ENV.cluster("outage", |cluster| cluster).await?;
     let target = target("outage", cluster.admin())?;
     let log = Log::default();
     let watches = log.watches(SOON);

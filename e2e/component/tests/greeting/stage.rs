@@ -27,7 +27,7 @@ use kyma_sdk::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use testbed::{Access, AuditEvent, AuditMark, Cluster, SharedBed, crd_is_served, until, until_quiet};
+use testbed::{Access, AuditEvent, AuditMark, Cluster, SharedTestEnv, crd_is_served, until, until_quiet};
 use tokio::task::JoinHandle;
 
 /// Longest wait for anything here.
@@ -40,7 +40,7 @@ pub(crate) const KYMA_UID: &str = "22222222-this-kyma";
 const SECRET: &str = "access";
 const TARGET_NAMESPACE: &str = "kyma-system";
 
-static BED: SharedBed = SharedBed::new();
+static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 
 /// One test's hub namespace, and the component that reconciles it.
 pub(crate) struct Stage {
@@ -99,8 +99,8 @@ impl Stage {
     }
 
     async fn prepared(name: &str) -> Result<Self> {
-        let hub = BED.cluster("hub", |cluster| cluster.with_controllers().with_audit()).await?;
-        let target = BED.cluster("target", |cluster| cluster.with_workloads().with_audit()).await?;
+        let hub = TEST_ENV.cluster("hub", |cluster| cluster.with_controllers().with_audit()).await?;
+        let target = TEST_ENV.cluster("target", |cluster| cluster.with_workloads().with_audit()).await?;
         let namespace = hub.namespace(name).await?;
         install_crds(&hub).await?;
         let stage = Self { hub, target, namespace, mode: Mode::Fleet, running: None };

@@ -19,11 +19,11 @@ use crate::registry::Registry;
 /// Maximum number of apiservers that start at the same time: on two cores, two starts in parallel take as long as one.
 const APISERVERS_AT_A_TIME: usize = 2;
 
-/// A running etcd and everything that its clusters share. Clones are handles to the same bed. With the last handle,
-/// clusters included, all processes end and the directory is removed; so they do when the process ends in any other
-/// way, even if it is killed.
+/// A running etcd and everything that its clusters share. Clones are handles to the same test environment. With the
+/// last handle, clusters included, all processes end and the directory is removed; so they do when the process ends in
+/// any other way, even if it is killed.
 #[derive(Clone)]
-pub struct Bed {
+pub struct TestEnv {
     pub(crate) inner: Arc<Inner>,
 }
 
@@ -36,9 +36,9 @@ pub(crate) struct Inner {
     pub(crate) directory: Directory,
 }
 
-impl Bed {
-    /// Starts a bed in a directory of its own under the system's temporary directory; `TESTBED_KEEP=1` in the
-    /// environment keeps it, with all logs, beyond the end.
+impl TestEnv {
+    /// Starts a test environment in a directory of its own under the system's temporary directory; `TESTBED_KEEP=1` in
+    /// the environment keeps it, with all logs, beyond the end.
     ///
     /// # Errors
     /// A program is missing or etcd does not start; the message contains the end of its log.
@@ -47,11 +47,11 @@ impl Bed {
         Self::over(directory).await
     }
 
-    /// Starts a bed in `directory`, which stays when the bed ends; data and logs of an earlier bed in it
-    /// are deleted.
+    /// Starts a test environment in `directory`, which stays when the test environment ends; data and logs of an
+    /// earlier test environment in it are deleted.
     ///
     /// # Errors
-    /// As [`Self::start`]; the directory cannot be written, or another bed runs in it.
+    /// As [`Self::start`]; the directory cannot be written, or another test environment runs in it.
     pub async fn start_in(directory: impl AsRef<Path>) -> Result<Self> {
         Self::over(Directory::kept(directory.as_ref())?).await
     }
@@ -65,8 +65,8 @@ impl Bed {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Returns the builder of a cluster named `name`, which no other cluster of this bed may have. `.await` starts
-    /// it, after options of [`ClusterBuilder`] as needed.
+    /// Returns the builder of a cluster named `name`, which no other cluster of this test environment may have.
+    /// `.await` starts it, after options of [`ClusterBuilder`] as needed.
     pub fn cluster(&self, name: &str) -> ClusterBuilder {
         ClusterBuilder::new(self.clone(), name)
     }
@@ -87,7 +87,7 @@ impl Bed {
         self.inner.etcd.check()
     }
 
-    /// Returns the directory of the bed's files.
+    /// Returns the directory of the test environment's files.
     pub fn directory(&self) -> &Path {
         self.inner.directory.path()
     }
@@ -98,11 +98,11 @@ impl Bed {
     }
 }
 
-/// The directory of a bed. A temporary one is removed by a process that outlives this one.
+/// The directory of a test environment. A temporary one is removed by a process that outlives this one.
 pub(crate) struct Directory {
     path: PathBuf,
     sweeper: Option<(Child, Option<ChildStdin>)>,
-    /// Lock of a directory that is kept: two beds in it would delete each other's data.
+    /// Lock of a directory that is kept: two test environments in it would delete each other's data.
     lock: Option<File>,
 }
 
@@ -124,7 +124,7 @@ impl Directory {
         let path = path.canonicalize()?;
         let lock = File::create(path.join(".lock"))?;
         if lock.try_lock().is_err() {
-            bail!("a bed runs in {} already", path.display());
+            bail!("a test environment runs in {} already", path.display());
         }
         for stale in ["etcd", "logs"].map(|name| path.join(name)).iter().filter(|place| place.exists()) {
             std::fs::remove_dir_all(stale)?;
