@@ -16,8 +16,8 @@ use futures::future::{try_join, try_join_all};
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
 use testbed::{
-    Access, AuditEvent, AuditMark, Cluster, Gate, Process, Registry, TestEnv, kind_is_explained, until,
-    until_quiet,
+    Access, AuditEvent, AuditMark, Cluster, PasswordProxy, Process, Registry, TestEnv, kind_is_explained,
+    until, until_quiet,
 };
 
 pub use install::apply_all;
@@ -107,7 +107,7 @@ pub struct Landscape {
     operators: Vec<operator::Running>,
     registry: Registry,
     /// Address of the registry that requires a password from the operators.
-    gate: Option<Gate>,
+    password_proxy: Option<PasswordProxy>,
     targets: Vec<Cluster>,
     hub: Cluster,
     test_env: TestEnv,
@@ -154,11 +154,12 @@ impl Landscape {
             proxies::Proxies::start(interceptors, operator::OPERATORS.map(|one| one.name), &hub, &targets)
                 .await?;
         let Options { registry_login, plain_http, flags, environment, empty, .. } = options;
-        let gate = match registry_login {
+        let password_proxy = match registry_login {
             Some((user, password)) => Some(registry.behind_password(user, password).await?),
             None => None,
         };
-        let address = gate.as_ref().map_or_else(|| registry.address(), Gate::address).to_owned();
+        let address =
+            password_proxy.as_ref().map_or_else(|| registry.address(), PasswordProxy::address).to_owned();
         let given = operator::OperatorOptions {
             registry: address,
             plain_http,
@@ -171,7 +172,7 @@ impl Landscape {
         if !empty {
             kind_is_explained(&hub.client()?, "component.kyma-project.io/v1alpha1", "helmcomponents").await?;
         }
-        let landscape = Self { operators, registry, gate, targets, hub, test_env, given };
+        let landscape = Self { operators, registry, password_proxy, targets, hub, test_env, given };
         let more = if empty { sample::variables(&landscape)? } else { vec![] };
         state::write(&landscape, &more)?;
         Ok(landscape)
@@ -273,7 +274,7 @@ impl Landscape {
     /// Returns the address of the registry that requires a password from the operators
     /// ([`Options::registry_login`]).
     pub fn locked_registry(&self) -> Option<&str> {
-        self.gate.as_ref().map(Gate::address)
+        self.password_proxy.as_ref().map(PasswordProxy::address)
     }
 
     /// Returns the registry of module content.

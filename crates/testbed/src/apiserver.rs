@@ -17,17 +17,17 @@ use crate::builder::ClusterBuilder;
 use crate::certificates::{Authority, Validity};
 use crate::etcd::Etcd;
 use crate::port::{self, free_address};
-use crate::process::{Process, Start};
+use crate::process::{Process, ProgramStart};
 use crate::wait::until;
 
 /// Deadline of a start. It is long, since two test suites may compete for two cores.
-const READY_WITHIN: Duration = Duration::from_mins(2);
+const READY_DEADLINE: Duration = Duration::from_mins(2);
 
 const AUDIT_POLICY: &str = include_str!("audit-policy.yaml");
 
 /// The apiserver of a cluster. It can be stopped and started again at the same port.
 pub(crate) struct ApiServer {
-    start: Start,
+    start: ProgramStart,
     process: Mutex<Option<Process>>,
     pub(crate) files: Files,
     pub(crate) admin: Access,
@@ -72,10 +72,10 @@ impl ApiServer {
         etcd: &Etcd,
     ) -> Result<Self> {
         write_files(&files, authority)?;
-        for _ in 0..port::TRIES {
+        for _ in 0..port::MAX_START_ATTEMPTS {
             let address = free_address()?;
             let url = format!("https://{address}");
-            let start = Start {
+            let start = ProgramStart {
                 name: format!("{}-kube-apiserver", builder.name),
                 program: Program::ApiServer.path()?,
                 arguments: flags(builder, &files, etcd, (&url, address.port())),
@@ -88,11 +88,11 @@ impl ApiServer {
                 Ok(()) => {
                     return Ok(Self { start, process: Mutex::new(Some(process)), files, admin });
                 }
-                Err(_) if port::is_lost(&process) => {}
+                Err(_) if port::has_lost_port(&process) => {}
                 Err(error) => return Err(error),
             }
         }
-        bail!("{} found no free port in {} tries", builder.name, port::TRIES)
+        bail!("{} found no free port in {} attempts", builder.name, port::MAX_START_ATTEMPTS)
     }
 
     /// Kills the apiserver; connections are refused from now on.
@@ -186,7 +186,7 @@ fn flags(builder: &ClusterBuilder, files: &Files, etcd: &Etcd, (url, port): (&st
 
 async fn ready(process: &Process, client: &Client) -> Result<()> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    until(&format!("{} is ready", process.name()), READY_WITHIN, || async {
+    until(&format!("{} is ready", process.name()), READY_DEADLINE, || async {
         process.check()?;
         let readyz = http::Request::get("/readyz").body(Vec::new())?;
         if client.request_text(readyz).await.is_err() {

@@ -64,12 +64,12 @@ pub(crate) fn workspace() -> PathBuf {
 /// Returns the path of `testbed-exec`: `$TESTBED_EXEC`, or a file beside the running program (one directory higher
 /// for tests), or else a binary that is built now, once, which takes seconds.
 pub(crate) fn wrapper() -> Result<&'static Path> {
-    static FOUND: OnceLock<PathBuf> = OnceLock::new();
-    if let Some(found) = FOUND.get() {
+    static WRAPPER_PATH: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(found) = WRAPPER_PATH.get() {
         return Ok(found);
     }
     let path = find_wrapper()?;
-    Ok(FOUND.get_or_init(|| path))
+    Ok(WRAPPER_PATH.get_or_init(|| path))
 }
 
 const WRAPPER: &str = "testbed-exec";

@@ -28,11 +28,11 @@ const TOKEN_SECONDS: i64 = 24 * 3600;
 /// dropped handle prints the end of each log.
 #[derive(Clone)]
 pub struct Cluster {
-    inner: Arc<Inner>,
+    inner: Arc<ClusterInner>,
 }
 
 /// Fields are dropped in order: clients of the apiserver before it, and the apiserver before its etcd.
-struct Inner {
+struct ClusterInner {
     _infrastructure: Option<Infrastructure>,
     workloads: Workloads,
     apiserver: ApiServer,
@@ -74,7 +74,7 @@ impl Cluster {
         let workloads = Workloads::start(builder, &apiserver).await?;
         let infrastructure =
             (builder.nodes > 0).then(|| Infrastructure::start(apiserver.admin.clone())).transpose()?;
-        let inner = Inner {
+        let inner = ClusterInner {
             _infrastructure: infrastructure,
             workloads,
             apiserver,

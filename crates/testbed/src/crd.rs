@@ -14,11 +14,11 @@ use tokio::process::Child;
 
 use crate::wait::{until, until_or_why};
 
-/// Deadline until a CRD is established, and then until its kind is served. It is long, since two test suites may compete
-/// for two cores.
+/// Deadline until a CRD is established, and then until its kind is served. It is long, since two test suites may
+/// compete for two cores.
 const DEADLINE: Duration = Duration::from_mins(2);
 /// Deadline until a program has installed its CRDs.
-const START: Duration = Duration::from_mins(2);
+const INSTALL_DEADLINE: Duration = Duration::from_mins(2);
 
 /// Waits until objects of this CRD can be read. An apiserver reports it as Established before it serves the kind,
 /// and responds with 429 while its watch cache for the kind fills.
@@ -75,7 +75,7 @@ pub async fn until_discovered(
 /// The program ended, the CRD does not exist within two minutes, or as for [`crd_is_served`].
 pub async fn crd_is_brought(program: &mut Child, client: &Client, name: &str) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    until(&format!("{name} is there"), START, || {
+    until(&format!("{name} is there"), INSTALL_DEADLINE, || {
         let (ended, look) = (program.try_wait(), crds.get_opt(name));
         async {
             ensure!(ended?.is_none(), "the program that brings {name} ended");

@@ -13,12 +13,12 @@ use anyhow::{Context, Result, bail};
 
 use crate::binaries::Program;
 use crate::port::{self, free_address};
-use crate::process::{Process, Start};
+use crate::process::{Process, ProgramStart};
 use crate::wait::until;
 
 /// A running etcd.
 pub(crate) struct Etcd {
-    start: Start,
+    start: ProgramStart,
     process: Mutex<Option<Process>>,
     data: PathBuf,
     url: String,
@@ -28,9 +28,9 @@ impl Etcd {
     /// Starts etcd at a free port, and waits until it is healthy. `data` is its directory, `log` the file of its
     /// output.
     pub(crate) async fn start(name: &str, data: PathBuf, log: PathBuf) -> Result<Self> {
-        for _ in 0..port::TRIES {
+        for _ in 0..port::MAX_START_ATTEMPTS {
             let url = format!("http://{}", free_address()?);
-            let start = Start {
+            let start = ProgramStart {
                 name: name.to_owned(),
                 program: Program::Etcd.path()?,
                 arguments: arguments(&data, &url, &format!("http://{}", free_address()?)),
@@ -40,11 +40,11 @@ impl Etcd {
             let process = Process::spawn(&start)?;
             match healthy(&process, &url).await {
                 Ok(()) => return Ok(Self { start, process: Mutex::new(Some(process)), data, url }),
-                Err(_) if port::is_lost(&process) => {}
+                Err(_) if port::has_lost_port(&process) => {}
                 Err(error) => return Err(error),
             }
         }
-        bail!("etcd found no free port in {} tries", port::TRIES)
+        bail!("etcd found no free port in {} attempts", port::MAX_START_ATTEMPTS)
     }
 
     pub(crate) fn url(&self) -> &str {

@@ -18,13 +18,13 @@ use crate::access::Access;
 use crate::wait::until;
 
 /// Name of the default `StorageClass`.
-const CLASS: &str = "standard";
+const STORAGE_CLASS: &str = "standard";
 
 /// Annotation value of volumes that this thread created.
 const PROVISIONER: &str = "testbed.invalid/volumes";
 
 /// Deadline for the API server to learn of the default class.
-const READY_WITHIN: Duration = Duration::from_mins(1);
+const READY_DEADLINE: Duration = Duration::from_mins(1);
 
 /// The running thread; it ends when this is dropped.
 pub(crate) struct Infrastructure {
@@ -69,10 +69,10 @@ async fn prepare(access: &Access) -> Result<Client> {
     let class = json!({
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
-        "metadata": {"name": CLASS, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+        "metadata": {"name": STORAGE_CLASS, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
         "provisioner": PROVISIONER,
     });
-    apply(&Api::<StorageClass>::all(client.clone()), CLASS, &class).await?;
+    apply(&Api::<StorageClass>::all(client.clone()), STORAGE_CLASS, &class).await?;
     until_default_class(&client).await?;
     Ok(client)
 }
@@ -86,9 +86,9 @@ async fn until_default_class(client: &Client) -> Result<()> {
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
     }))?;
     let params = PostParams { dry_run: true, ..PostParams::default() };
-    until("claims get the default class", READY_WITHIN, || async {
+    until("claims get the default class", READY_DEADLINE, || async {
         let class = claims.create(&params, &claim).await?.spec.and_then(|spec| spec.storage_class_name);
-        Ok((class.as_deref() == Some(CLASS)).then_some(()))
+        Ok((class.as_deref() == Some(STORAGE_CLASS)).then_some(()))
     })
     .await
 }
@@ -143,7 +143,7 @@ where
 /// Bound.
 async fn bind(client: &Client, claim: &PersistentVolumeClaim) -> Result<()> {
     let spec = claim.spec.clone().unwrap_or_default();
-    let ours = spec.storage_class_name.as_deref() == Some(CLASS);
+    let ours = spec.storage_class_name.as_deref() == Some(STORAGE_CLASS);
     let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
     if !ours || phase == Some("Bound") {
         return Ok(());
@@ -164,7 +164,7 @@ async fn bind(client: &Client, claim: &PersistentVolumeClaim) -> Result<()> {
             "capacity": capacity,
             "accessModes": spec.access_modes,
             "volumeMode": spec.volume_mode,
-            "storageClassName": CLASS,
+            "storageClassName": STORAGE_CLASS,
             "persistentVolumeReclaimPolicy": "Delete",
             "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim",
                 "namespace": namespace, "name": name, "uid": claim.uid()},

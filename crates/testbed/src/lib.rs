@@ -45,8 +45,8 @@ mod inputs;
 mod pins;
 mod port;
 mod process;
+mod quiet;
 mod registry;
-mod rest;
 mod rounds;
 mod scripted;
 mod shared;
@@ -66,8 +66,8 @@ pub use etcd::EtcdDump;
 pub use inputs::inputs;
 pub use port::free_address;
 pub use process::Process;
-pub use registry::{Gate, Registry, TlsGate};
-pub use rest::until_quiet;
+pub use quiet::until_quiet;
+pub use registry::{PasswordProxy, Registry, TlsProxy};
 pub use rounds::rounds;
 pub use scripted::{
     Answer, Body, EventDelivery, InterceptedRequest, Interceptor, Matching, ReceivedRequest, Scripted,

@@ -10,13 +10,13 @@ use crate::process::Process;
 
 /// Ports below those that Linux uses for connections (from 32768), so that no client takes a free one.
 const PORTS: Range<u16> = 10_000..30_000;
-/// Maximum number of ports that are tried.
-const LOOKS: usize = 100;
+/// Maximum number of ports that one call tries.
+const MAX_PORT_ATTEMPTS: usize = 100;
 /// Maximum number of starts at another port after another process took the port.
-pub(crate) const TRIES: usize = 5;
+pub(crate) const MAX_START_ATTEMPTS: usize = 5;
 
 /// Ports that this process handed out, reserved for its lifetime, since a server takes seconds to start.
-static GIVEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
+static RESERVED_PORTS: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
 
 /// Returns an unused address of this machine, also for a server that is started there again. No process gets it
 /// from this function a second time while this one lives.
@@ -24,14 +24,14 @@ static GIVEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
 /// # Errors
 /// No free port is found.
 pub fn free_address() -> Result<SocketAddr> {
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_PORT_ATTEMPTS {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, fastrand::u16(PORTS)));
         if let Some(claim) = claim(address) {
-            GIVEN.lock().unwrap_or_else(PoisonError::into_inner).push(claim);
+            RESERVED_PORTS.lock().unwrap_or_else(PoisonError::into_inner).push(claim);
             return Ok(address);
         }
     }
-    bail!("no free port in {PORTS:?} after {LOOKS} looks")
+    bail!("no free port in {PORTS:?} after {MAX_PORT_ATTEMPTS} attempts")
 }
 
 /// Reserves a port for a TCP server by binding it for UDP, which is in no server's way and ends with the process.
@@ -41,7 +41,7 @@ fn claim(address: SocketAddr) -> Option<UdpSocket> {
 }
 
 /// Reports whether a process ended because another one has its port.
-pub(crate) fn is_lost(process: &Process) -> bool {
+pub(crate) fn has_lost_port(process: &Process) -> bool {
     process.exited().is_some() && process.log_end(30).contains("address already in use")
 }
 

@@ -20,7 +20,7 @@ use crate::binaries;
 
 /// The program to start.
 #[derive(Clone)]
-pub(crate) struct Start {
+pub(crate) struct ProgramStart {
     pub(crate) name: String,
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<OsString>,
@@ -48,7 +48,7 @@ impl Process {
         environment: impl IntoIterator<Item = (String, String)>,
         log: impl Into<PathBuf>,
     ) -> Result<Self> {
-        Self::spawn(&Start {
+        Self::spawn(&ProgramStart {
             name: name.to_owned(),
             program: program.into(),
             arguments: arguments.into_iter().map(Into::into).collect(),
@@ -57,7 +57,7 @@ impl Process {
         })
     }
 
-    pub(crate) fn spawn(start: &Start) -> Result<Self> {
+    pub(crate) fn spawn(start: &ProgramStart) -> Result<Self> {
         let log = OpenOptions::new().create(true).append(true).open(&start.log);
         let log = log.with_context(|| format!("cannot write {}", start.log.display()))?;
         let mut command = Command::new(binaries::wrapper()?);
@@ -181,26 +181,26 @@ pub(crate) fn log_end(path: &Path, lines: usize) -> String {
     last.make_contiguous().join("\n")
 }
 
-type Order = (Command, Sender<std::io::Result<Child>>);
+type SpawnRequest = (Command, Sender<std::io::Result<Child>>);
 
 /// Starts a command on a thread that ends with this process. The kernel sends the death signal when the thread that
 /// started a process ends, and the thread of a test ends before processes that tests share.
 fn on_starter_thread(mut command: Command) -> Result<Child> {
-    static ORDERS: OnceLock<Mutex<Sender<Order>>> = OnceLock::new();
+    static SPAWN_REQUESTS: OnceLock<Mutex<Sender<SpawnRequest>>> = OnceLock::new();
     // The process gets its own group, so that an interrupt from the terminal reaches only this process, which then
     // stops the others in the right order.
     command.process_group(0);
-    let orders = ORDERS.get_or_init(|| {
-        let (orders, inbox) = channel::<Order>();
+    let requests = SPAWN_REQUESTS.get_or_init(|| {
+        let (requests, inbox) = channel::<SpawnRequest>();
         thread::spawn(move || {
             for (mut command, answer) in inbox {
                 // If no caller waits for the result any more, the dropped child is left to the death signal.
                 answer.send(command.spawn()).ok();
             }
         });
-        Mutex::new(orders)
+        Mutex::new(requests)
     });
     let (answer, started) = channel();
-    orders.lock().unwrap_or_else(PoisonError::into_inner).send((command, answer))?;
+    requests.lock().unwrap_or_else(PoisonError::into_inner).send((command, answer))?;
     Ok(started.recv()??)
 }

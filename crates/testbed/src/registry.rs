@@ -1,11 +1,11 @@
 //! An OCI registry on loopback.
 
 mod chart;
-mod gate;
+mod password;
 mod tls;
 
-pub use gate::Gate;
-pub use tls::TlsGate;
+pub use password::PasswordProxy;
+pub use tls::TlsProxy;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +18,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 
 use crate::binaries::Program;
-use crate::process::{Process, Start};
+use crate::process::{Process, ProgramStart};
 use crate::test_env::TestEnv;
 use crate::wait::until;
 
@@ -32,7 +32,7 @@ pub struct Registry {
 impl Registry {
     pub(crate) async fn start(test_env: TestEnv) -> Result<Self> {
         let log = new_log(&test_env);
-        let process = Process::spawn(&Start {
+        let process = Process::spawn(&ProgramStart {
             name: "registry".to_owned(),
             program: Program::Registry.path()?,
             arguments: vec!["-port".into(), "0".into()],
@@ -62,16 +62,16 @@ impl Registry {
     ///
     /// # Errors
     /// No port is free.
-    pub async fn behind_password(&self, user: &str, password: &str) -> Result<Gate> {
-        Gate::start(&self.address, user, password).await
+    pub async fn behind_password(&self, user: &str, password: &str) -> Result<PasswordProxy> {
+        PasswordProxy::start(&self.address, user, password).await
     }
 
     /// Opens a second address of the registry, with TLS.
     ///
     /// # Errors
     /// No port is free.
-    pub async fn behind_tls(&self) -> Result<TlsGate> {
-        TlsGate::start(&self.address).await
+    pub async fn behind_tls(&self) -> Result<TlsProxy> {
+        TlsProxy::start(&self.address).await
     }
 
     /// Returns the process, to freeze or kill it.

@@ -24,11 +24,11 @@ const APISERVERS_AT_A_TIME: usize = 2;
 /// any other way, even if it is killed.
 #[derive(Clone)]
 pub struct TestEnv {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<TestEnvInner>,
 }
 
 /// Fields are dropped from first to last: etcd before the directory that it writes to.
-pub(crate) struct Inner {
+pub(crate) struct TestEnvInner {
     pub(crate) etcd: Etcd,
     pub(crate) authority: Authority,
     pub(crate) starts: Semaphore,
@@ -44,7 +44,7 @@ impl TestEnv {
     /// A program is missing or etcd does not start; the message contains the end of its log.
     pub async fn start() -> Result<Self> {
         let directory = Directory::temporary(std::env::var_os("TESTBED_KEEP").is_none())?;
-        Self::over(directory).await
+        Self::start_with(directory).await
     }
 
     /// Starts a test environment in `directory`, which stays when the test environment ends; data and logs of an
@@ -53,15 +53,15 @@ impl TestEnv {
     /// # Errors
     /// As [`Self::start`]; the directory cannot be written, or another test environment runs in it.
     pub async fn start_in(directory: impl AsRef<Path>) -> Result<Self> {
-        Self::over(Directory::kept(directory.as_ref())?).await
+        Self::start_with(Directory::kept(directory.as_ref())?).await
     }
 
-    async fn over(directory: Directory) -> Result<Self> {
+    async fn start_with(directory: Directory) -> Result<Self> {
         let etcd =
             Etcd::start("etcd", directory.path().join("etcd"), directory.logs().join("etcd.log")).await?;
         let authority = Authority::new("testbed")?;
         let starts = Semaphore::new(APISERVERS_AT_A_TIME);
-        let inner = Inner { etcd, authority, starts, names: Mutex::default(), directory };
+        let inner = TestEnvInner { etcd, authority, starts, names: Mutex::default(), directory };
         Ok(Self { inner: Arc::new(inner) })
     }
 

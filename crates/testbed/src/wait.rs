@@ -7,16 +7,16 @@ use anyhow::{Context, Result, bail};
 use tokio::time::{Instant, sleep, timeout};
 
 /// Shortest pause between two calls of a probe.
-const SHORT: Duration = Duration::from_millis(10);
-/// Bound of one call of a probe, if the deadline is shorter: a call without an answer would hang the test.
-const PROBE: Duration = Duration::from_mins(1);
+const MIN_PROBE_INTERVAL: Duration = Duration::from_millis(10);
+/// Timeout of one call of a probe, unless the deadline is longer: a call without an answer would hang the test.
+const MIN_PROBE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Longest pause between two calls of a probe.
-const LONG: Duration = Duration::from_millis(100);
+const MAX_PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Returns the pause before the next call of a probe, a twentieth of the time waited so far: otherwise many long
 /// waits would keep an API server busy.
 fn pause(waited: Duration) -> Duration {
-    (waited / 20).clamp(SHORT, LONG)
+    (waited / 20).clamp(MIN_PROBE_INTERVAL, MAX_PROBE_INTERVAL)
 }
 
 /// Calls `probe` repeatedly until it returns a value.
@@ -28,8 +28,8 @@ where
     F: Future<Output = Result<Option<T>>>,
 {
     let waiting = until_or_why(what, deadline, || {
-        let look = probe();
-        async { Ok(look.await?.ok_or_else(String::new)) }
+        let attempt = probe();
+        async { Ok(attempt.await?.ok_or_else(String::new)) }
     });
     waiting.await
 }
@@ -44,7 +44,7 @@ where
 {
     let start = Instant::now();
     loop {
-        let answer = timeout(deadline.max(PROBE), probe()).await;
+        let answer = timeout(deadline.max(MIN_PROBE_TIMEOUT), probe()).await;
         let why = match answer.with_context(|| format!("{what}: a probe does not end"))?? {
             Ok(value) => return Ok(value),
             Err(why) => why,

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::apiserver::ApiServer;
 use crate::binaries::Program;
 use crate::builder::ClusterBuilder;
-use crate::process::{Process, Start};
+use crate::process::{Process, ProgramStart};
 use crate::wait::until;
 
 /// Controllers that a module's workloads need, without those for clouds, disks and certificates.
@@ -28,12 +28,12 @@ validatingadmissionpolicy-status-controller";
 
 const STAGES: &str = include_str!("stages.yaml");
 
-const READY_WITHIN: Duration = Duration::from_mins(2);
+const READY_DEADLINE: Duration = Duration::from_mins(2);
 
 /// The processes beside an apiserver; the one that was started last is dropped first.
 #[derive(Default)]
 pub(crate) struct Workloads {
-    processes: Mutex<Vec<(Start, Process)>>,
+    processes: Mutex<Vec<(ProgramStart, Process)>>,
 }
 
 impl Workloads {
@@ -52,7 +52,7 @@ impl Workloads {
         Ok(())
     }
 
-    fn processes(&self) -> MutexGuard<'_, Vec<(Start, Process)>> {
+    fn processes(&self) -> MutexGuard<'_, Vec<(ProgramStart, Process)>> {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -109,7 +109,7 @@ impl Workloads {
         let name = format!("{}-{}", builder.name, program.file_name());
         let log = apiserver.files.logs.join(format!("{name}.log"));
         let arguments = flags.iter().map(OsString::from).collect();
-        let start = Start { name, program: program.path()?, arguments, environment: Vec::new(), log };
+        let start = ProgramStart { name, program: program.path()?, arguments, environment: Vec::new(), log };
         let process = Process::spawn(&start)?;
         self.processes().push((start, process));
         Ok(())
@@ -119,7 +119,7 @@ impl Workloads {
     async fn ready(&self, client: &Client, nodes: usize) -> Result<()> {
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
         let node: Api<Node> = Api::all(client.clone());
-        until("controllers and nodes are ready", READY_WITHIN, || async {
+        until("controllers and nodes are ready", READY_DEADLINE, || async {
             self.check()?;
             if accounts.get_opt("default").await?.is_none() {
                 return Ok(None);

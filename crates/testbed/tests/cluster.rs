@@ -329,11 +329,11 @@ async fn names_of_clusters_are_plain_words_used_once() -> Result<()> {
 #[tokio::test]
 async fn registries_serve_plain_http_and_ask_for_a_password_where_told() -> Result<()> {
     let registry = TEST_ENV.registry().await?;
-    let gate = registry.behind_password("user", "word").await?;
+    let password_proxy = registry.behind_password("user", "word").await?;
     assert_eq!(status(registry.address(), "").await?, 200);
-    assert_eq!(status(gate.address(), "").await?, 401);
-    assert_eq!(status(gate.address(), "Authorization: Basic dXNlcjpvdGhlcg==\r\n").await?, 401);
-    assert_eq!(status(gate.address(), "Authorization: Basic dXNlcjp3b3Jk\r\n").await?, 200);
+    assert_eq!(status(password_proxy.address(), "").await?, 401);
+    assert_eq!(status(password_proxy.address(), "Authorization: Basic dXNlcjpvdGhlcg==\r\n").await?, 401);
+    assert_eq!(status(password_proxy.address(), "Authorization: Basic dXNlcjp3b3Jk\r\n").await?, 200);
     Ok(())
 }
 

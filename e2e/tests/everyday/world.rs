@@ -11,7 +11,7 @@ use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, Kyma, names};
 use serde_json::{Value, json};
-use testbed::{Cluster, Gate, free_address};
+use testbed::{Cluster, PasswordProxy, free_address};
 use tokio::runtime::Runtime;
 use tokio::sync::{Mutex, OnceCell, RwLock};
 
@@ -47,7 +47,7 @@ pub(crate) struct World {
     /// Rows hold it shared; a row that measures time holds it exclusively.
     pub(crate) quiet: RwLock<()>,
     bystanders: BTreeMap<String, String>,
-    _gate: Gate,
+    _password_proxy: PasswordProxy,
 }
 
 /// A Kyma and its cluster.
@@ -90,7 +90,7 @@ impl World {
         let names = ["harbour", "quay", "lake", "moor"];
         let targets = futures::future::try_join_all(names.map(|name| landscape.bare_target(name))).await?;
         let [harbour, quay, lake, moor] = <[Cluster; 4]>::try_from(targets).ok().context("four targets")?;
-        let gate = landscape.registry().behind_password(PULLER.0, PULLER.1).await?;
+        let password_proxy = landscape.registry().behind_password(PULLER.0, PULLER.1).await?;
         let mut world = Self {
             hub: landscape.hub().client()?,
             harbour,
@@ -99,10 +99,10 @@ impl World {
             moor: Mutex::new(moor),
             file_server,
             proxy: TcpProxy::new(landscape.registry().address(), proxy),
-            locked: TcpProxy::new(gate.address(), locked),
+            locked: TcpProxy::new(password_proxy.address(), locked),
             quiet: RwLock::default(),
             bystanders: BTreeMap::new(),
-            _gate: gate,
+            _password_proxy: password_proxy,
             landscape,
         };
         world.locked.open().await?;

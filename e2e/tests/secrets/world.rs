@@ -12,7 +12,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use kyma_api::{HelmComponent, Reason};
 use serde_json::{Value, json};
-use testbed::{Access, Cluster, Credentials, Gate, until_or_why};
+use testbed::{Access, Cluster, Credentials, PasswordProxy, until_or_why};
 
 use crate::planted::{WORD, secret};
 
@@ -36,7 +36,7 @@ pub(crate) struct World {
     pub(crate) file_server: FileServer,
     /// Proxy in front of the registry that requires a password.
     pub(crate) locked: TcpProxy,
-    _gate: Gate,
+    _password_proxy: PasswordProxy,
     /// Real tokens, which must appear in no output either.
     pub(crate) tokens: Vec<String>,
 }
@@ -60,8 +60,8 @@ impl World {
         let landscape = Landscape::start(Options { plain_http, flags, ..Options::default() }).await?;
         let quay = landscape.bare_target("quay").await?;
         let lake = landscape.bare_target("lake").await?;
-        let gate = landscape.registry().behind_password(PULLER, &secret("registry")).await?;
-        let locked = TcpProxy::new(gate.address(), locked);
+        let password_proxy = landscape.registry().behind_password(PULLER, &secret("registry")).await?;
+        let locked = TcpProxy::new(password_proxy.address(), locked);
         locked.open().await?;
         let access = landscape.access(&quay).await?;
         let Credentials::Token(token) = access.credentials.clone() else {
@@ -70,8 +70,18 @@ impl World {
         let hub = landscape.hub().client()?;
         let tokens = vec![token];
         let foreign = testbed::Scripted::start().await?.access().clone();
-        let world =
-            Self { landscape, hub, quay, lake, access, foreign, file_server, locked, _gate: gate, tokens };
+        let world = Self {
+            landscape,
+            hub,
+            quay,
+            lake,
+            access,
+            foreign,
+            file_server,
+            locked,
+            _password_proxy: password_proxy,
+            tokens,
+        };
         for target in [&world.quay, &world.lake] {
             world.remark(target).await?;
         }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use axum::Router;
 use axum::routing::get;
 use kyma_artifacts::{ArtifactError, Artifacts, ChartSource, Config, Credentials};
-use testbed::TlsGate;
+use testbed::TlsProxy;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -62,10 +62,10 @@ async fn tunnel(mut client: TcpStream, seen: &Mutex<Vec<String>>) -> Result<()> 
 }
 
 /// Returns a client with an empty cache that trusts these authorities and uses the proxy, except for `except`.
-fn client(gates: &[&TlsGate], proxy: Option<&Proxy>, except: &[&str]) -> (Artifacts, tempfile::TempDir) {
+fn client(proxies: &[&TlsProxy], proxy: Option<&Proxy>, except: &[&str]) -> (Artifacts, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let mut config = Config::new(directory.path());
-    let authorities: String = gates.iter().map(|gate| gate.authority()).collect();
+    let authorities: String = proxies.iter().map(|proxy| proxy.authority()).collect();
     config.private_hosts = vec!["*".to_owned()];
     config.ca_pem = (!authorities.is_empty()).then(|| authorities.into_bytes());
     config.proxy = proxy.map(|proxy| format!("http://{}", proxy.address).parse().unwrap());
@@ -86,7 +86,7 @@ async fn a_registry_and_a_repository_with_a_private_authority_are_read_through_a
         .route("/index.yaml", get(move || async move { index }))
         .route("/demo-1.0.0.tgz", get(move || async move { content }));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let file_server = TlsGate::start(&listener.local_addr()?.to_string()).await?;
+    let file_server = TlsProxy::start(&listener.local_addr()?.to_string()).await?;
     let server = tokio::spawn(async move { axum::serve(listener, files).await });
     let registry = setup.registry.behind_tls().await?;
     let proxy = Proxy::start().await?;

@@ -16,10 +16,11 @@ async fn cached_chart_is_served_only_if_registry_accepts_credentials() -> Result
     let world = World::start_with(&["--oci-registry-cred-secret=fleet"]).await?;
     let mut source =
         push(&world, "guarded", "1.0.0", &[("templates/config.yaml", &config("guarded", "one"))]).await?;
-    source["chart"]["url"] = format!("oci://{}/charts/guarded", world.gate.address()).into();
+    source["chart"]["url"] = format!("oci://{}/charts/guarded", world.password_proxy.address()).into();
     let secrets: Api<Secret> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
     for (name, password) in [("right", LOGIN.1), ("wrong", "guessed"), ("fleet", LOGIN.1)] {
-        let auths = json!({"auths": {world.gate.address(): {"username": LOGIN.0, "password": password}}});
+        let auths =
+            json!({"auths": {world.password_proxy.address(): {"username": LOGIN.0, "password": password}}});
         let secret = json!({
             "metadata": {"name": name}, "type": "kubernetes.io/dockerconfigjson",
             "stringData": {".dockerconfigjson": auths.to_string()},

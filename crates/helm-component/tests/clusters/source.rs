@@ -114,7 +114,7 @@ async fn an_address_where_nothing_is_is_named_and_tried_again() -> Result<()> {
 
 #[tokio::test]
 async fn a_page_in_place_of_manifests_and_a_pull_secret_that_is_corrected_need_no_edit() -> Result<()> {
-    // A registry for this test only, because the test changes its gate.
+    // A registry for this test only, because the test changes its password.
     let world = &World::start().await?;
     let answers = [
         ("page.yaml", "<!DOCTYPE html><html></html>", "SourceInvalid"),
@@ -132,9 +132,9 @@ async fn a_page_in_place_of_manifests_and_a_pull_secret_that_is_corrected_need_n
     }
 
     let url = push_yaml(world, "manifests/corrected", "1.0.0", &config("corrected", "low")).await?;
-    let url = url.replace(world.registry.address(), world.gate.address());
+    let url = url.replace(world.registry.address(), world.password_proxy.address());
     let pull_secret = async |auth: Value| -> Result<()> {
-        let docker = json!({"auths": {world.gate.address().to_string(): auth}}).to_string();
+        let docker = json!({"auths": {world.password_proxy.address().to_string(): auth}}).to_string();
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "corrected", "namespace": HUB_NAMESPACE},
             "type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": docker},

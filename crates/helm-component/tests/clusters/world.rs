@@ -13,7 +13,8 @@ use kyma_api::{HelmComponent, condition};
 use kyma_artifacts::{Artifacts, ComponentVersion, Config, Credentials, Image};
 use serde_json::{Value, json};
 use testbed::{
-    Cluster, Gate, Process, Program, Registry, TestEnv, crd_is_served, free_address, until, until_discovered,
+    Cluster, PasswordProxy, Process, Program, Registry, TestEnv, crd_is_served, free_address, until,
+    until_discovered,
 };
 use tokio::sync::OnceCell;
 
@@ -26,7 +27,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_helm-component");
 pub(crate) const ACCESS: &str = "access";
 /// Name of the image-pull Secret of targets in the operator's flags.
 pub(crate) const PULL_SECRET: &str = "pull";
-/// User and password of the registry's gate.
+/// User and password of the registry behind a password.
 pub(crate) const LOGIN: (&str, &str) = ("robot", "hunter2");
 /// Path of component versions in the registry, as in the operator's flags.
 pub(crate) const MODULES: &str = "modules";
@@ -39,7 +40,7 @@ pub(crate) struct World {
     pub(crate) target: Cluster,
     pub(crate) registry: Registry,
     /// Proxy of the registry that requires [`LOGIN`]; it ends with the test that started the world.
-    pub(crate) gate: Gate,
+    pub(crate) password_proxy: PasswordProxy,
     pub(crate) file_server: FileServer,
     pub(crate) operator: Process,
     test_env: TestEnv,
@@ -64,19 +65,20 @@ impl World {
             test_env.cluster("target").with_workloads().with_audit().await
         },)?;
         let registry = test_env.registry().await?;
-        let gate = registry.behind_password(LOGIN.0, LOGIN.1).await?;
+        let password_proxy = registry.behind_password(LOGIN.0, LOGIN.1).await?;
         prepare_hub(&hub).await?;
         prepare_target(&hub, &target).await?;
         let file_server = FileServer::start()?;
-        let hosts = [registry.address(), gate.address(), file_server.address()].join(",");
+        let hosts = [registry.address(), password_proxy.address(), file_server.address()].join(",");
         let operator = start_operator(&test_env, &hub, &registry, &hosts, flags).await?;
-        Ok(Self { hub, target, registry, gate, file_server, operator, test_env, flags })
+        Ok(Self { hub, target, registry, password_proxy, file_server, operator, test_env, flags })
     }
 
     /// Kills the operator and starts it again.
     pub(crate) async fn restart_operator(&mut self) -> Result<()> {
         self.operator.kill();
-        let hosts = [self.registry.address(), self.gate.address(), self.file_server.address()].join(",");
+        let hosts =
+            [self.registry.address(), self.password_proxy.address(), self.file_server.address()].join(",");
         self.operator = start_operator(&self.test_env, &self.hub, &self.registry, &hosts, self.flags).await?;
         Ok(())
     }

@@ -18,7 +18,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 
 /// Exit status for "could not do it", as a shell reports a program that cannot be started.
-const CANNOT: u8 = 126;
+const EXIT_CANNOT_EXECUTE: u8 = 126;
 
 fn main() -> ExitCode {
     let mut arguments = args_os().skip(1);
@@ -30,8 +30,8 @@ fn main() -> ExitCode {
         },
         _ => "usage: testbed-exec run PARENT PROGRAM [ARGUMENT]... | sweep DIRECTORY".to_owned(),
     };
-    complain(&problem);
-    ExitCode::from(CANNOT)
+    print_error(&problem);
+    ExitCode::from(EXIT_CANNOT_EXECUTE)
 }
 
 /// Returns only what went wrong: on success the program has taken this process over.
@@ -66,6 +66,6 @@ fn sweep(directory: &Path) -> ExitCode {
 }
 
 #[expect(clippy::print_stderr, reason = "standard error is the log of the process that is being started")]
-fn complain(problem: &str) {
+fn print_error(problem: &str) {
     eprintln!("testbed-exec: {problem}");
 }

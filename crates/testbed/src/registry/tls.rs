@@ -11,19 +11,19 @@ use crate::scripted::acceptor;
 
 /// A TLS proxy of a server on loopback, with a certificate of an authority of its own. It ends when it is dropped,
 /// and belongs to the tokio runtime that created it.
-pub struct TlsGate {
+pub struct TlsProxy {
     address: String,
     authority: String,
     server: JoinHandle<()>,
 }
 
-impl TlsGate {
+impl TlsProxy {
     /// Starts a proxy in front of `upstream`, `127.0.0.1:PORT`.
     ///
     /// # Errors
     /// No port is free.
     pub async fn start(upstream: &str) -> Result<Self> {
-        let authority = Authority::new("gate")?;
+        let authority = Authority::new("proxy")?;
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("no free port")?;
         let address = listener.local_addr()?.to_string();
         let server = tokio::spawn(serve(listener, acceptor(&authority.server()?)?, upstream.to_owned()));
@@ -41,7 +41,7 @@ impl TlsGate {
     }
 }
 
-impl Drop for TlsGate {
+impl Drop for TlsProxy {
     fn drop(&mut self) {
         self.server.abort();
     }

@@ -1,4 +1,4 @@
-//! A password in front of a registry.
+//! A proxy in front of a registry that requires a password.
 
 use std::io;
 use std::sync::Arc;
@@ -22,27 +22,27 @@ use tokio::task::{JoinHandle, JoinSet};
 
 /// A proxy of a registry that requires user and password (HTTP Basic) and passes everything else on. It ends when
 /// it is dropped, and belongs to the tokio runtime that created it.
-pub struct Gate {
+pub struct PasswordProxy {
     address: String,
     server: JoinHandle<()>,
 }
 
-struct Lock {
+struct PasswordCheck {
     upstream: String,
     expected: String,
     client: Client<HttpConnector, Incoming>,
 }
 
-impl Gate {
+impl PasswordProxy {
     pub(crate) async fn start(upstream: &str, user: &str, password: &str) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("no free port")?;
         let address = listener.local_addr()?.to_string();
-        let lock = Arc::new(Lock {
+        let check = Arc::new(PasswordCheck {
             upstream: upstream.to_owned(),
             expected: format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))),
             client: Client::builder(TokioExecutor::new()).build_http(),
         });
-        Ok(Self { address, server: tokio::spawn(serve(listener, lock)) })
+        Ok(Self { address, server: tokio::spawn(serve(listener, check)) })
     }
 
     /// Returns host and port, `127.0.0.1:PORT`.
@@ -51,17 +51,17 @@ impl Gate {
     }
 }
 
-impl Drop for Gate {
+impl Drop for PasswordProxy {
     fn drop(&mut self) {
         self.server.abort();
     }
 }
 
-async fn serve(listener: TcpListener, lock: Arc<Lock>) {
+async fn serve(listener: TcpListener, check: Arc<PasswordCheck>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        let lock = Arc::clone(&lock);
-        let service = service_fn(move |request| Arc::clone(&lock).pass(request));
+        let check = Arc::clone(&check);
+        let service = service_fn(move |request| Arc::clone(&check).pass(request));
         let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
         // A client that disconnects is no failure.
         connections.spawn(async move { connection.await.ok() });
@@ -69,9 +69,9 @@ async fn serve(listener: TcpListener, lock: Arc<Lock>) {
     }
 }
 
-impl Lock {
-    /// Forwards a request with the right credentials. The Host header stays the gate's, since the registry builds
-    /// upload addresses from it.
+impl PasswordCheck {
+    /// Forwards a request with the right credentials. The Host header stays that of the proxy, since the registry
+    /// builds upload addresses from it.
     async fn pass(self: Arc<Self>, mut request: Request<Incoming>) -> io::Result<Response<Body>> {
         let shown = request.headers_mut().remove(AUTHORIZATION);
         if shown.is_none_or(|shown| shown != self.expected.as_str()) {
