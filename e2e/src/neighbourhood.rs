@@ -17,7 +17,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, condition};
 use serde_json::json;
-use testbed::{Access, Answer, Matching, Scripted, free_address, until};
+use testbed::{Access, Answer, RequestMatcher, ScriptedServer, free_address, until};
 
 use crate::landscape::{HUB_NAMESPACE, Landscape, Options, secret_with};
 use crate::net::{FileServer, TcpProxy};
@@ -54,7 +54,7 @@ impl Fault {
 
 /// Proxy of a target that may be unhealthy.
 enum Front {
-    Scripted(Box<Scripted>, Box<Answer>),
+    ScriptedServer(Box<ScriptedServer>, Box<Answer>),
     TcpProxy(TcpProxy),
 }
 
@@ -104,8 +104,8 @@ impl Neighbourhood {
             let fault = Fault::ALL[number % Fault::ALL.len()];
             let name = format!("bad-{number:02}");
             let (access, front) = if let Some(answer) = answer(fault) {
-                let scripted = Scripted::in_front_of(target).await?;
-                (scripted.access_of(&access), Front::Scripted(Box::new(scripted), Box::new(answer)))
+                let scripted = ScriptedServer::in_front_of(target).await?;
+                (scripted.access_of(&access), Front::ScriptedServer(Box::new(scripted), Box::new(answer)))
             } else {
                 let upstream = target.url().trim_start_matches("https://");
                 let proxy = TcpProxy::new(upstream, free_address()?);
@@ -163,10 +163,10 @@ impl Neighbourhood {
         for neighbour in &self.all {
             match &neighbour.front {
                 None => {}
-                Some(Front::Scripted(scripted, answer)) => {
+                Some(Front::ScriptedServer(scripted, answer)) => {
                     scripted.clear();
                     if bad {
-                        scripted.always(Matching::any(), answer.as_ref().clone());
+                        scripted.always(RequestMatcher::any(), answer.as_ref().clone());
                     }
                 }
                 Some(Front::TcpProxy(proxy)) => {

@@ -228,7 +228,7 @@ pub async fn objects(
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use testbed::{Answer, Matching, Scripted};
+    use testbed::{Answer, RequestMatcher, ScriptedServer};
 
     use super::*;
 
@@ -260,9 +260,9 @@ mod tests {
                 "apiVersion": "apidiscovery.k8s.io/v2", "kind": "APIGroupDiscoveryList", "items": groups,
             }))
         };
-        let server = Scripted::start().await.unwrap();
-        server.always(Matching::path("/apis"), list(&groups));
-        server.always(Matching::path("/api"), list(&json!([])));
+        let server = ScriptedServer::start().await.unwrap();
+        server.always(RequestMatcher::path("/apis"), list(&groups));
+        server.always(RequestMatcher::path("/api"), list(&json!([])));
         let found = kinds(&server.access().client().unwrap()).await.unwrap();
         let mut found: Vec<_> =
             found.into_iter().map(|(resource, _)| (resource.kind, resource.version)).collect();

@@ -134,8 +134,8 @@ async fn apply_and_prune(
     refused.map_or(pruned.map_err(Failure::from), Err)
 }
 
-/// Returns the names of policies that are not desired. They are recorded, so names that no API server would store are left
-/// out.
+/// Returns the names of policies that are not desired. They are recorded, so names that no API server would store are
+/// left out.
 fn undesired_names(
     found: &BTreeMap<Id, DynamicObject>,
     desired: &BTreeMap<Id, Body>,
@@ -327,7 +327,7 @@ fn api(target: &Target, kind: &str) -> Api<DynamicObject> {
 mod tests {
     use kyma_api::MandatoryModule;
     use serde_json::json;
-    use testbed::{Answer, Matching, Scripted};
+    use testbed::{Answer, RequestMatcher, ScriptedServer};
 
     use super::*;
     use crate::state::tests::unconnected;
@@ -351,7 +351,7 @@ mod tests {
     #[tokio::test]
     async fn removal_deletes_policies_that_neither_list_nor_config_names() {
         const NAME: &str = "gold-lanterns-1";
-        let target = Scripted::start().await.unwrap();
+        let target = ScriptedServer::start().await.unwrap();
         let kyma: Kyma = serde_json::from_value(json!({
             "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
             "metadata": {"name": "blue", "namespace": "kcp-system"}, "spec": {"channel": "regular"},
@@ -369,14 +369,14 @@ mod tests {
         });
         let policies = format!("{VERSION}/validatingadmissionpolicies");
         let bindings = format!("{VERSION}/validatingadmissionpolicybindings");
-        let named = |method: &str| Matching::path(&format!("{policies}/{NAME}")).method(method);
+        let named = |method: &str| RequestMatcher::path(&format!("{policies}/{NAME}")).method(method);
         let success = json!({"apiVersion": "v1", "kind": "Status", "status": "Success"});
         let none = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "List", "metadata": {}, "items": []});
         let absent = Answer::not_found(GROUP, "validatingadmissionpolicybindings", NAME);
         target.always(named("GET"), Answer::json(&policy));
         target.always(named("DELETE"), Answer::json(&success));
-        target.always(Matching::path(&format!("{bindings}/{NAME}")), absent);
-        target.always(Matching::path(&policies).method("GET"), Answer::json(&none));
+        target.always(RequestMatcher::path(&format!("{bindings}/{NAME}")), absent);
+        target.always(RequestMatcher::path(&policies).method("GET"), Answer::json(&none));
 
         let (state, _trigger) = unconnected();
         let on_target = state.runtime.targets.local(target.access().client().unwrap());
@@ -417,9 +417,9 @@ mod tests {
             (page(), None),
         ];
         for (discovery, expected) in rows {
-            let target = Scripted::start().await.unwrap();
-            target.always(Matching::path(&format!("{VERSION}/validatingadmissionpolicies")), page());
-            target.always(Matching::path(VERSION), discovery.clone());
+            let target = ScriptedServer::start().await.unwrap();
+            target.always(RequestMatcher::path(&format!("{VERSION}/validatingadmissionpolicies")), page());
+            target.always(RequestMatcher::path(VERSION), discovery.clone());
             let client = target.access().client().unwrap();
             let policies: Api<DynamicObject> = Api::all_with(client.clone(), &resource(POLICY));
             let error = policies.list(&ListParams::default()).await.unwrap_err();

@@ -225,7 +225,7 @@ mod tests {
     use std::time::Duration;
 
     use serde_json::json;
-    use testbed::{Answer, Matching, Scripted, until};
+    use testbed::{Answer, RequestMatcher, ScriptedServer, until};
 
     use super::*;
     use crate::state::tests::unconnected;
@@ -235,19 +235,19 @@ mod tests {
 
     #[tokio::test]
     async fn kind_that_cannot_be_listed_delays_crds_only_at_the_start() {
-        let hub = Scripted::start().await.unwrap();
+        let hub = ScriptedServer::start().await.unwrap();
         let mut crd = serde_json::to_value(kyma_api::crds::helm_component()).unwrap();
         crd["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
         let listed = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinitionList",
             "metadata": {"resourceVersion": "1"}, "items": [crd],
         });
-        hub.always(Matching::path(COMPONENTS), Answer::failure(503, "ServiceUnavailable", "down"));
-        hub.always(Matching::path(CRDS), Answer::json(&listed));
+        hub.always(RequestMatcher::path(COMPONENTS), Answer::failure(503, "ServiceUnavailable", "down"));
+        hub.always(RequestMatcher::path(CRDS), Answer::json(&listed));
         let (mut state, _trigger) = unconnected();
         state.runtime.hub = hub.access().client().unwrap();
         let watched = until("the CRDs are watched", Duration::from_secs(30), || async {
-            Ok((hub.count(&Matching::watch(CRDS)) > 0).then_some(()))
+            Ok((hub.count(&RequestMatcher::watch(CRDS)) > 0).then_some(()))
         });
         // Without a sender for the first list, as after the start.
         tokio::select! {

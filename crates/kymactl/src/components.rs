@@ -69,7 +69,7 @@ fn named(kyma: &Kyma) -> impl Iterator<Item = GroupVersionKind> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use testbed::{Answer, Matching, Scripted};
+    use testbed::{Answer, RequestMatcher, ScriptedServer};
 
     use super::*;
 
@@ -91,9 +91,9 @@ mod tests {
     /// Returns the number of found kinds on a hub that answers 404 for the version of a module's own kind, and
     /// `apis` for the list of groups.
     async fn found(apis: Answer) -> Result<usize, Error> {
-        let hub = Scripted::start().await.unwrap();
-        hub.always(Matching::path(VERSION), Answer::html(404, "page not found"));
-        hub.always(Matching::path("/apis"), apis);
+        let hub = ScriptedServer::start().await.unwrap();
+        hub.always(RequestMatcher::path(VERSION), Answer::html(404, "page not found"));
+        hub.always(RequestMatcher::path("/apis"), apis);
         kinds(&hub.access().client().unwrap(), &kyma()).await.map(|kinds| kinds.len())
     }
 

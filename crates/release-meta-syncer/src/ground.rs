@@ -153,7 +153,7 @@ fn owns_spec(live: &DynamicObject) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use testbed::{Answer, Matching, Scripted};
+    use testbed::{Answer, RequestMatcher, ScriptedServer};
 
     use super::*;
 
@@ -163,16 +163,16 @@ mod tests {
 
     #[tokio::test]
     async fn crd_created_after_the_read_is_adopted_by_the_next_pass() {
-        let target = Scripted::start().await.unwrap();
+        let target = ScriptedServer::start().await.unwrap();
         let wanted = crds::module_template();
         let theirs = Answer::json(&serde_json::to_value(&wanted).unwrap());
-        let forced = Matching::path(CRD).method("PATCH").query("force=true");
+        let forced = RequestMatcher::path(CRD).method("PATCH").query("force=true");
         let absent =
             Answer::not_found("apiextensions.k8s.io", "customresourcedefinitions", &wanted.name_any());
-        target.next(1, Matching::path(CRD).method("GET"), absent);
-        target.always(Matching::path(CRD).method("GET"), theirs.clone());
+        target.next(1, RequestMatcher::path(CRD).method("GET"), absent);
+        target.always(RequestMatcher::path(CRD).method("GET"), theirs.clone());
         target.always(forced.clone(), theirs);
-        target.always(Matching::path(CRD).method("PATCH"), Answer::failure(409, "Conflict", "exists"));
+        target.always(RequestMatcher::path(CRD).method("PATCH"), Answer::failure(409, "Conflict", "exists"));
         let client = target.access().client().unwrap();
         let raced = crd(client.clone(), OWNER, &wanted).await;
         assert!(raced.is_err_and(|failure| failure.reason == Reason::ApplyConflict));

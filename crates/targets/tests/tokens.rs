@@ -27,7 +27,7 @@ use kyma_targets::{
     classify,
 };
 use serde_json::json;
-use testbed::{Body, Cluster, InterceptedRequest, Scripted, SharedTestEnv, until, until_access};
+use testbed::{Body, Cluster, InterceptedRequest, ScriptedServer, SharedTestEnv, until, until_access};
 
 static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 
@@ -46,14 +46,14 @@ struct Issuer {
 
 impl Issuer {
     /// Starts the issuer. It exchanges tokens for one of a ServiceAccount, which the cluster itself issues.
-    async fn start(self: &Arc<Self>, cluster: &Cluster) -> Result<Scripted> {
+    async fn start(self: &Arc<Self>, cluster: &Cluster) -> Result<ScriptedServer> {
         *self.lasts.lock().unwrap() = 600;
         let (issuer, client) = (Arc::clone(self), cluster.client()?);
         let between = move |passing: InterceptedRequest| {
             let (issuer, client) = (Arc::clone(&issuer), client.clone());
             async move { issuer.answer(&passing, client).await.map_err(io::Error::other) }.boxed()
         };
-        Scripted::with(Arc::new(between), cluster).await
+        ScriptedServer::with(Arc::new(between), cluster).await
     }
 
     async fn answer(&self, passing: &InterceptedRequest, client: kube::Client) -> Result<Response<Body>> {
@@ -104,7 +104,7 @@ fn respond(status: StatusCode, body: &serde_json::Value) -> Response<Body> {
 struct Stage {
     cluster: Cluster,
     issuer: Arc<Issuer>,
-    server: Scripted,
+    server: ScriptedServer,
     directory: tempfile::TempDir,
     own: PathBuf,
 }
@@ -152,7 +152,7 @@ fn place(url: &str) -> String {
 }
 
 /// Returns targets whose kubeconfigs may name `program`, which selects this token exchange.
-fn targets(issuer: &Scripted, cluster: &Cluster, audience: &str, program: &str, own: &Path) -> Targets {
+fn targets(issuer: &ScriptedServer, cluster: &Cluster, audience: &str, program: &str, own: &Path) -> Targets {
     let exchange = TokenExchange::new(ExchangeSettings {
         endpoint: format!("{}/token", issuer.access().url).parse().unwrap(),
         audience: audience.to_owned(),
@@ -264,7 +264,7 @@ async fn refusals_of_issuer_and_target_and_an_issuer_that_is_gone_have_their_rea
     let without = fails("a", &directory.path().join("nowhere")).await?;
     assert_eq!((without.reason(), without.class()), (Reason::TokenUnavailable, ErrorClass::Transient));
     let gone = {
-        let gone = Scripted::start().await?;
+        let gone = ScriptedServer::start().await?;
         let targets = targets(&gone, cluster, "a", "get-token", own);
         drop(gone);
         let target = targets.from_secret(&secret(cluster, "get-token"), "config")?;
@@ -282,7 +282,7 @@ async fn refusals_of_issuer_and_target_and_an_issuer_that_is_gone_have_their_rea
 async fn a_server_that_no_flag_names_gets_no_token_and_the_issuer_is_not_asked() -> Result<()> {
     let stage = Stage::new("named").await?;
     let Stage { cluster, issuer, .. } = &stage;
-    let thief = Scripted::start().await?;
+    let thief = ScriptedServer::start().await?;
     let targets = stage.targets("a", "get-token");
     let mut stolen = secret(cluster, "get-token");
     let data = stolen.data.as_mut().context("data")?.get_mut("config").context("a kubeconfig")?;
@@ -293,6 +293,6 @@ async fn a_server_that_no_flag_names_gets_no_token_and_the_issuer_is_not_asked()
     data.0 = text.into_bytes();
     let error = targets.from_secret(&stolen, "config").unwrap_err();
     assert_eq!(error.reason(), Reason::AccessInvalid, "{error}");
-    assert!(issuer.asked().is_empty() && thief.seen().is_empty());
+    assert!(issuer.asked().is_empty() && thief.requests().is_empty());
     Ok(())
 }

@@ -99,7 +99,7 @@ impl Access {
         )
     }
 
-    /// Returns the same user at another address, such as a [`crate::Scripted`] server in front of the cluster.
+    /// Returns the same user at another address, such as a [`crate::ScriptedServer`] in front of the cluster.
     pub fn at(&self, url: impl Into<String>, ca: impl Into<String>) -> Self {
         Self { url: url.into(), ca: ca.into(), ..self.clone() }
     }

@@ -21,7 +21,7 @@
 //! - [`EtcdDump`]: objects of a cluster as they are stored, for a cluster of another test run.
 //! - [`Audit`]: the requests to a cluster, counted by user, verb and resource.
 //! - [`Registry`]: an OCI registry, plain HTTP on loopback, optionally behind a password.
-//! - [`Scripted`]: a server with the faults that a real one cannot produce on demand, alone or in front of one.
+//! - [`ScriptedServer`]: a server with the faults that a real one cannot produce on demand, alone or in front of one.
 //! - [`inputs`]: the directory of third-party test data.
 //! - [`free_address`]: an unused address for a server.
 //! - [`crd_is_served`], [`crd_is_brought`], [`kind_is_explained`]: waiting for a kind that a CRD brings.
@@ -70,8 +70,8 @@ pub use quiet::until_quiet;
 pub use registry::{PasswordProxy, Registry, TlsProxy};
 pub use rounds::rounds;
 pub use scripted::{
-    Answer, Body, EventDelivery, InterceptedRequest, Interceptor, Matching, ReceivedRequest, Scripted,
-    disordered, emptied, expiring, halved,
+    Answer, Body, EventDelivery, InterceptedRequest, Interceptor, ReceivedRequest, RequestMatcher,
+    ScriptedServer, disorder_events, empty_list, expire_watch, truncate_body,
 };
 pub use shared::SharedTestEnv;
 pub use test_env::TestEnv;

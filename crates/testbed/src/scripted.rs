@@ -7,9 +7,9 @@ mod forward;
 mod interceptor;
 mod serve;
 
-pub use altered::{emptied, expiring, halved};
+pub use altered::{empty_list, expire_watch, truncate_body};
 pub use answer::{Answer, Body};
-pub use disorder::{EventDelivery, disordered};
+pub use disorder::{EventDelivery, disorder_events};
 pub use interceptor::{InterceptedRequest, Interceptor};
 pub(crate) use serve::tls as acceptor;
 
@@ -34,17 +34,17 @@ use forward::Upstream;
 /// connections, and belongs to the tokio runtime of the test that started it.
 ///
 /// ```no_run
-/// use testbed::{Answer, Matching, Scripted};
+/// use testbed::{Answer, RequestMatcher, ScriptedServer};
 ///
 /// # async fn story(target: &testbed::Cluster) -> anyhow::Result<()> {
-/// let target = Scripted::in_front_of(target).await?;
-/// target.next(2, Matching::any().method("PATCH"), Answer::too_many_requests(1));
+/// let target = ScriptedServer::in_front_of(target).await?;
+/// target.next(2, RequestMatcher::any().method("PATCH"), Answer::too_many_requests(1));
 /// let client = target.access().client()?;
 /// // The first two applies get 429 with a retry after one second; all other requests reach the cluster.
 /// # Ok(())
 /// # }
 /// ```
-pub struct Scripted {
+pub struct ScriptedServer {
     access: Access,
     script: Arc<Script>,
     server: JoinHandle<()>,
@@ -52,7 +52,7 @@ pub struct Scripted {
 
 /// Selects the requests of a rule.
 #[derive(Clone, Debug, Default)]
-pub struct Matching {
+pub struct RequestMatcher {
     method: Option<String>,
     path: Option<String>,
     query: Option<String>,
@@ -78,21 +78,21 @@ pub struct ReceivedRequest {
 /// Scripted behaviour of the server, and its received requests.
 pub(crate) struct Script {
     rules: Mutex<Vec<Rule>>,
-    seen: Mutex<Vec<ReceivedRequest>>,
+    requests: Mutex<Vec<ReceivedRequest>>,
     connections: AtomicUsize,
-    deaf: AtomicBool,
+    unresponsive: AtomicBool,
     upstream: Option<Arc<Upstream>>,
     interceptor: Option<Arc<dyn Interceptor>>,
 }
 
 struct Rule {
-    matching: Matching,
+    matcher: RequestMatcher,
     answer: Answer,
     /// Number of requests that the rule still answers; `None` for no limit.
     left: Option<usize>,
 }
 
-impl Matching {
+impl RequestMatcher {
     /// Selects every request.
     pub fn any() -> Self {
         Self::default()
@@ -128,7 +128,7 @@ impl Matching {
     }
 }
 
-impl Scripted {
+impl ScriptedServer {
     /// Starts a server without a cluster: requests without a rule get 404.
     ///
     /// # Errors
@@ -172,9 +172,9 @@ impl Scripted {
         let access = access.at(format!("https://{}", listener.local_addr()?), authority.pem());
         let script = Arc::new(Script {
             rules: Mutex::default(),
-            seen: Mutex::default(),
+            requests: Mutex::default(),
             connections: AtomicUsize::new(0),
-            deaf: AtomicBool::new(false),
+            unresponsive: AtomicBool::new(false),
             upstream: upstream.map(Arc::new),
             interceptor,
         });
@@ -194,13 +194,13 @@ impl Scripted {
     }
 
     /// Answers the next `count` selected requests. Rules are tried in the order in which they were added.
-    pub fn next(&self, count: usize, matching: Matching, answer: Answer) {
-        self.script.add(Rule { matching, answer, left: Some(count) });
+    pub fn next(&self, count: usize, matcher: RequestMatcher, answer: Answer) {
+        self.script.add(Rule { matcher, answer, left: Some(count) });
     }
 
     /// Answers all selected requests, until [`Self::clear`].
-    pub fn always(&self, matching: Matching, answer: Answer) {
-        self.script.add(Rule { matching, answer, left: None });
+    pub fn always(&self, matcher: RequestMatcher, answer: Answer) {
+        self.script.add(Rule { matcher, answer, left: None });
     }
 
     /// Removes all rules; open responses continue.
@@ -209,8 +209,8 @@ impl Scripted {
     }
 
     /// Sets whether new connections are accepted and then ignored, TLS handshake included.
-    pub fn set_deaf(&self, deaf: bool) {
-        self.script.deaf.store(deaf, Ordering::Relaxed);
+    pub fn set_unresponsive(&self, unresponsive: bool) {
+        self.script.unresponsive.store(unresponsive, Ordering::Relaxed);
     }
 
     /// Returns the number of connections opened so far.
@@ -219,26 +219,26 @@ impl Scripted {
     }
 
     /// Returns the requests that arrived so far, in order.
-    pub fn seen(&self) -> Vec<ReceivedRequest> {
-        self.script.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
+        self.script.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the number of matching requests so far.
-    pub fn count(&self, matching: &Matching) -> usize {
-        self.seen().iter().filter(|request| matching.fits(request)).count()
+    /// Returns the number of selected requests so far.
+    pub fn count(&self, matcher: &RequestMatcher) -> usize {
+        self.requests().iter().filter(|request| matcher.fits(request)).count()
     }
 
     /// Waits until `count` selected requests have arrived.
     ///
     /// # Errors
     /// Fewer requests have arrived within `deadline`.
-    pub async fn wait_for(&self, count: usize, matching: &Matching, deadline: Duration) -> Result<()> {
-        let what = format!("{count} requests like {matching:?}");
-        until(&what, deadline, || async { Ok((self.count(matching) >= count).then_some(())) }).await
+    pub async fn wait_for(&self, count: usize, matcher: &RequestMatcher, deadline: Duration) -> Result<()> {
+        let what = format!("{count} requests like {matcher:?}");
+        until(&what, deadline, || async { Ok((self.count(matcher) >= count).then_some(())) }).await
     }
 }
 
-impl Drop for Scripted {
+impl Drop for ScriptedServer {
     fn drop(&mut self) {
         self.server.abort();
     }
@@ -251,9 +251,9 @@ impl Script {
 
     /// Records the request, and returns the answer of its rule, whose count is reduced.
     fn answer_to(&self, request: &ReceivedRequest) -> Option<Answer> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
         let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
-        let rule = rules.iter_mut().find(|rule| rule.left != Some(0) && rule.matching.fits(request))?;
+        let rule = rules.iter_mut().find(|rule| rule.left != Some(0) && rule.matcher.fits(request))?;
         rule.left = rule.left.map(|left| left - 1);
         Some(rule.answer.clone())
     }

@@ -16,8 +16,8 @@ use kube::client::Body;
 use kube::{Api, Client};
 use serde_json::json;
 use testbed::{
-    Answer, Body as AnswerBody, Cluster, InterceptedRequest, Interceptor, Matching, Scripted, SharedTestEnv,
-    until,
+    Answer, Body as AnswerBody, Cluster, InterceptedRequest, Interceptor, RequestMatcher, ScriptedServer,
+    SharedTestEnv, until,
 };
 
 static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
@@ -30,7 +30,7 @@ async fn hub() -> Result<Cluster> {
     TEST_ENV.cluster("hub", |cluster| cluster).await
 }
 
-fn maps(server: &Scripted) -> Result<Api<ConfigMap>> {
+fn maps(server: &ScriptedServer) -> Result<Api<ConfigMap>> {
     Ok(Api::namespaced(server.access().client()?, "default"))
 }
 
@@ -48,8 +48,12 @@ async fn get(client: &Client, path: &str) -> Result<http::Response<Body>, kube::
 #[tokio::test]
 async fn what_no_rule_answers_reaches_the_cluster() -> Result<()> {
     let hub = hub().await?;
-    let server = Scripted::in_front_of(&hub).await?;
-    server.next(1, Matching::any().method("PATCH"), Answer::failure(503, "ServiceUnavailable", "later"));
+    let server = ScriptedServer::in_front_of(&hub).await?;
+    server.next(
+        1,
+        RequestMatcher::any().method("PATCH"),
+        Answer::failure(503, "ServiceUnavailable", "later"),
+    );
     let maps = maps(&server)?;
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "through"}});
     let apply = async || maps.patch("through", &PatchParams::apply("test"), &Patch::Apply(&object)).await;
@@ -57,14 +61,14 @@ async fn what_no_rule_answers_reaches_the_cluster() -> Result<()> {
     apply().await?;
     let direct: Api<ConfigMap> = Api::namespaced(hub.client()?, "default");
     direct.get("through").await?;
-    assert_eq!(server.count(&Matching::path(MAPS).method("PATCH")), 2);
+    assert_eq!(server.count(&RequestMatcher::path(MAPS).method("PATCH")), 2);
     Ok(())
 }
 
 #[tokio::test]
 async fn tokens_are_passed_on_as_who_they_are() -> Result<()> {
     let hub = hub().await?;
-    let server = Scripted::in_front_of(&hub).await?;
+    let server = ScriptedServer::in_front_of(&hub).await?;
     let robot = hub.service_account("default", "robot").await?;
     let maps: Api<ConfigMap> = Api::namespaced(server.access_of(&robot).client()?, "default");
     assert_eq!(code(maps.list(&ListParams::default()).await), Some(403));
@@ -73,7 +77,7 @@ async fn tokens_are_passed_on_as_who_they_are() -> Result<()> {
 
 #[tokio::test]
 async fn watches_pass_through() -> Result<()> {
-    let server = Scripted::in_front_of(&hub().await?).await?;
+    let server = ScriptedServer::in_front_of(&hub().await?).await?;
     let maps = maps(&server)?;
     let events = maps.watch(&WatchParams::default(), "0").await?;
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "seen"}});
@@ -89,8 +93,8 @@ async fn watches_pass_through() -> Result<()> {
 
 #[tokio::test]
 async fn too_many_requests_says_when_to_come_back() -> Result<()> {
-    let server = Scripted::start().await?;
-    server.always(Matching::any(), Answer::too_many_requests(7));
+    let server = ScriptedServer::start().await?;
+    server.always(RequestMatcher::any(), Answer::too_many_requests(7));
     let answer = get(&server.access().client()?, MAPS).await?;
     assert_eq!(answer.status(), 429);
     assert_eq!(answer.headers()[http::header::RETRY_AFTER], "7");
@@ -99,8 +103,8 @@ async fn too_many_requests_says_when_to_come_back() -> Result<()> {
 
 #[tokio::test]
 async fn resets_break_the_connection() -> Result<()> {
-    let server = Scripted::start().await?;
-    server.always(Matching::any(), Answer::reset());
+    let server = ScriptedServer::start().await?;
+    server.always(RequestMatcher::any(), Answer::reset());
     let Err(error) = get(&server.access().client()?, MAPS).await else { anyhow::bail!("it answered") };
     let mut cause = error.source();
     let mut kinds = Vec::new();
@@ -114,17 +118,17 @@ async fn resets_break_the_connection() -> Result<()> {
 
 #[tokio::test]
 async fn silence_and_deafness_last_until_the_client_gives_up() -> Result<()> {
-    let server = Scripted::start().await?;
-    server.always(Matching::any(), Answer::silence());
+    let server = ScriptedServer::start().await?;
+    server.always(RequestMatcher::any(), Answer::silence());
     let client = server.access().client()?;
-    stays_unanswered(&client, server.wait_for(1, &Matching::any(), SOON)).await?;
-    assert_eq!((server.connections(), server.seen().len()), (1, 1));
-    server.set_deaf(true);
+    stays_unanswered(&client, server.wait_for(1, &RequestMatcher::any(), SOON)).await?;
+    assert_eq!((server.connections(), server.requests().len()), (1, 1));
+    server.set_unresponsive(true);
     let client = server.access().client()?;
     let connected =
         until("another connection", SOON, || async { Ok((server.connections() > 1).then_some(())) });
     stays_unanswered(&client, connected).await?;
-    assert_eq!((server.connections(), server.seen().len()), (2, 1));
+    assert_eq!((server.connections(), server.requests().len()), (2, 1));
     Ok(())
 }
 
@@ -141,8 +145,8 @@ async fn stays_unanswered(client: &Client, arrived: impl Future<Output = Result<
 
 #[tokio::test]
 async fn drips_come_byte_by_byte() -> Result<()> {
-    let server = Scripted::start().await?;
-    server.always(Matching::any(), Answer::slow_drip(&json!({"a": 1}), Duration::from_millis(10)));
+    let server = ScriptedServer::start().await?;
+    server.always(RequestMatcher::any(), Answer::slow_drip(&json!({"a": 1}), Duration::from_millis(10)));
     let start = Instant::now();
     let body = get(&server.access().client()?, MAPS).await?.into_body().collect().await?.to_bytes();
     assert_eq!(body.as_ref(), br#"{"a":1}"#);
@@ -152,8 +156,8 @@ async fn drips_come_byte_by_byte() -> Result<()> {
 
 #[tokio::test]
 async fn endless_bodies_do_not_end() -> Result<()> {
-    let server = Scripted::start().await?;
-    server.always(Matching::any(), Answer::endless());
+    let server = ScriptedServer::start().await?;
+    server.always(RequestMatcher::any(), Answer::endless());
     let body = get(&server.access().client()?, MAPS).await?.into_body();
     let mut size = 0;
     let mut chunks = body.into_data_stream();
@@ -168,9 +172,9 @@ async fn endless_bodies_do_not_end() -> Result<()> {
 
 #[tokio::test]
 async fn watches_expire_as_real_ones_do() -> Result<()> {
-    let server = Scripted::start().await?;
-    server.next(1, Matching::watch(MAPS), Answer::watch_expired());
-    server.next(1, Matching::watch(MAPS), Answer::expired());
+    let server = ScriptedServer::start().await?;
+    server.next(1, RequestMatcher::watch(MAPS), Answer::watch_expired());
+    server.next(1, RequestMatcher::watch(MAPS), Answer::expired());
     let maps = maps(&server)?;
     let mut events = std::pin::pin!(maps.watch(&WatchParams::default(), "1").await?);
     assert!(matches!(events.try_next().await?, Some(WatchEvent::Error(status)) if status.code == 410));
@@ -180,9 +184,9 @@ async fn watches_expire_as_real_ones_do() -> Result<()> {
 
 #[tokio::test]
 async fn load_balancers_answer_in_html_and_redirects_point_elsewhere() -> Result<()> {
-    let server = Scripted::start().await?;
-    server.next(1, Matching::any(), Answer::html(502, "Bad Gateway"));
-    server.next(1, Matching::any(), Answer::redirect("https://example.org/"));
+    let server = ScriptedServer::start().await?;
+    server.next(1, RequestMatcher::any(), Answer::html(502, "Bad Gateway"));
+    server.next(1, RequestMatcher::any(), Answer::redirect("https://example.org/"));
     let client = server.access().client()?;
     let page = get(&client, MAPS).await?;
     assert_eq!(
@@ -199,11 +203,11 @@ async fn load_balancers_answer_in_html_and_redirects_point_elsewhere() -> Result
 }
 
 /// Forwards writes and withholds the responses.
-struct Swallows;
+struct ResponseDropper;
 
-impl Interceptor for Swallows {
+impl Interceptor for ResponseDropper {
     fn pass(&self, passing: InterceptedRequest) -> BoxFuture<'_, io::Result<http::Response<AnswerBody>>> {
-        let is_write = passing.seen().method == "POST" && !passing.body().is_empty();
+        let is_write = passing.received().method == "POST" && !passing.body().is_empty();
         async move {
             let answer = passing.onward().await?;
             if is_write { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(answer) }
@@ -213,12 +217,12 @@ impl Interceptor for Swallows {
 }
 
 #[tokio::test]
-async fn code_in_between_decides_after_the_cluster_did() -> Result<()> {
+async fn an_interceptor_runs_after_the_response_of_the_cluster() -> Result<()> {
     let hub = hub().await?;
-    let server = Scripted::with(Arc::new(Swallows), &hub).await?;
+    let server = ScriptedServer::with(Arc::new(ResponseDropper), &hub).await?;
     let maps = maps(&server)?;
-    let object = serde_json::from_value(json!({"metadata": {"name": "unheard-of"}}))?;
-    assert!(maps.create(&PostParams::default(), &object).await.is_err(), "the answer is kept back");
-    assert!(maps.get_opt("unheard-of").await?.is_some(), "and the write came about");
+    let object = serde_json::from_value(json!({"metadata": {"name": "response-dropped"}}))?;
+    assert!(maps.create(&PostParams::default(), &object).await.is_err(), "the response is dropped");
+    assert!(maps.get_opt("response-dropped").await?.is_some(), "and the write succeeded");
     Ok(())
 }

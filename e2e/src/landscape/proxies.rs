@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Result;
-use testbed::{Access, Cluster, Interceptor, Scripted};
+use testbed::{Access, Cluster, Interceptor, ScriptedServer};
 
 /// A connection that may have a proxy.
 #[derive(Clone, Copy, Debug)]
@@ -22,9 +22,9 @@ pub type Interceptors<'a> = &'a (dyn Fn(ProxiedConnection<'_>) -> Option<Arc<dyn
 #[derive(Default)]
 pub(super) struct Proxies {
     /// Proxies to the hub, by operator.
-    to_hub: BTreeMap<&'static str, Scripted>,
+    to_hub: BTreeMap<&'static str, ScriptedServer>,
     /// Proxies to targets, by target.
-    to_targets: BTreeMap<String, Scripted>,
+    to_targets: BTreeMap<String, ScriptedServer>,
 }
 
 impl Proxies {
@@ -37,12 +37,12 @@ impl Proxies {
         let mut proxies = Self::default();
         for name in operators {
             if let Some(interceptor) = interceptors(ProxiedConnection::ToHub(name)) {
-                proxies.to_hub.insert(name, Scripted::with(interceptor, hub).await?);
+                proxies.to_hub.insert(name, ScriptedServer::with(interceptor, hub).await?);
             }
         }
         for target in targets {
             if let Some(interceptor) = interceptors(ProxiedConnection::ToTarget(target.name())) {
-                let proxy = Scripted::with(interceptor, target).await?;
+                let proxy = ScriptedServer::with(interceptor, target).await?;
                 proxies.to_targets.insert(target.name().to_owned(), proxy);
             }
         }
@@ -60,7 +60,7 @@ impl Proxies {
     }
 }
 
-fn access_through(proxy: Option<&Scripted>, access: Access) -> Access {
+fn access_through(proxy: Option<&ScriptedServer>, access: Access) -> Access {
     match proxy {
         Some(proxy) => proxy.access_of(&access),
         None => access,

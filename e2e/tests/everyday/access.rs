@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use kyma_api::Reason;
 use serde_json::Value;
-use testbed::{Scripted, Validity};
+use testbed::{ScriptedServer, Validity};
 
 use crate::row::{Row, until_within_a_second};
 use crate::world::{row, row_alone};
@@ -54,7 +54,7 @@ fn what_is_no_kubeconfig_is_refused() -> Result<()> {
 #[test]
 fn a_kubeconfig_with_another_authority_is_not_trusted() -> Result<()> {
     row("wrong-ca", async |row| {
-        let other = Scripted::start().await?.access().kubeconfig();
+        let other = ScriptedServer::start().await?.access().kubeconfig();
         let authority = cluster(&other)?["certificate-authority-data"].clone();
         let mut wrong: Value = serde_saphyr::from_str(&row.access.kubeconfig())?;
         wrong["clusters"][0]["cluster"]["certificate-authority-data"] = authority;

@@ -13,7 +13,7 @@ use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt};
 use kyma_api::Reason;
 use serde_json::{Value, json};
-use testbed::{Cluster, Scripted, Validity, free_address};
+use testbed::{Cluster, ScriptedServer, Validity, free_address};
 
 use crate::row::{Row, says, until, until_within_a_second};
 use crate::world::{PERSON, kyma, row, row_alone};
@@ -55,7 +55,7 @@ fn a_kyma_with_the_wrong_access_recovers_with_the_right_one() -> Result<()> {
         let expired = moor.certificate_user("hub", Some("system:masters"), Validity::Expired)?;
         grant(row, &expired.kubeconfig()).await?;
         is_stuck(row, Reason::TargetUnauthorized, "credentials").await?;
-        let other: Value = serde_saphyr::from_str(&Scripted::start().await?.access().kubeconfig())?;
+        let other: Value = serde_saphyr::from_str(&ScriptedServer::start().await?.access().kubeconfig())?;
         let mut untrusted: Value = serde_saphyr::from_str(&right.kubeconfig())?;
         let authority = &mut untrusted["clusters"][0]["cluster"]["certificate-authority-data"];
         *authority = other["clusters"][0]["cluster"]["certificate-authority-data"].clone();

@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::PostParams;
 use kyma_api::Reason;
 use serde_json::{Value, json};
-use testbed::{Answer, Cluster, Matching, Scripted, free_address};
+use testbed::{Answer, Cluster, RequestMatcher, ScriptedServer, free_address};
 
 use crate::row::{DEADLINE, Row};
 use crate::world::row;
@@ -32,9 +32,9 @@ fn a_target_that_refuses_connections_is_reported() -> Result<()> {
 #[test]
 fn a_target_that_is_silent_is_reported() -> Result<()> {
     row("silent-target", async |row| {
-        let scripted = Scripted::in_front_of(&row.world.quay).await?;
+        let scripted = ScriptedServer::in_front_of(&row.world.quay).await?;
         behind(row, &scripted.access_of(&row.access).kubeconfig()).await?;
-        scripted.always(Matching::any(), Answer::silence());
+        scripted.always(RequestMatcher::any(), Answer::silence());
         during_the_fault(row, Reason::TargetTimeout, "no complete answer").await?;
         scripted.clear();
         after_the_fault(row, Reason::TargetTimeout).await
@@ -44,10 +44,10 @@ fn a_target_that_is_silent_is_reported() -> Result<()> {
 #[test]
 fn a_target_that_answers_with_server_errors_is_reported() -> Result<()> {
     row("failing-target", async |row| {
-        let scripted = Scripted::in_front_of(&row.world.quay).await?;
+        let scripted = ScriptedServer::in_front_of(&row.world.quay).await?;
         behind(row, &scripted.access_of(&row.access).kubeconfig()).await?;
         let answer = Answer::failure(500, "InternalError", "CANARY: text of a hostile target");
-        scripted.always(Matching::any(), answer);
+        scripted.always(RequestMatcher::any(), answer);
         during_the_fault(row, Reason::TargetServerError, "").await?;
         scripted.clear();
         after_the_fault(row, Reason::TargetServerError).await
@@ -57,14 +57,14 @@ fn a_target_that_answers_with_server_errors_is_reported() -> Result<()> {
 #[test]
 fn a_target_that_asks_to_slow_down_is_reported() -> Result<()> {
     row("busy-target", async |row| {
-        let scripted = Scripted::in_front_of(&row.world.quay).await?;
+        let scripted = ScriptedServer::in_front_of(&row.world.quay).await?;
         behind(row, &scripted.access_of(&row.access).kubeconfig()).await?;
-        let (begin, before) = (Instant::now(), scripted.seen().len());
-        scripted.always(Matching::any(), Answer::too_many_requests(2));
+        let (begin, before) = (Instant::now(), scripted.requests().len());
+        scripted.always(RequestMatcher::any(), Answer::too_many_requests(2));
         row.wish(row.content("2")).await?;
         row.is_stuck("Ready", Reason::TargetThrottled, "").await?;
-        scripted.wait_for(before + 4, &Matching::any(), DEADLINE).await?;
-        let (asked, pauses) = (scripted.seen().len() - before, begin.elapsed().as_secs() / 2);
+        scripted.wait_for(before + 4, &RequestMatcher::any(), DEADLINE).await?;
+        let (asked, pauses) = (scripted.requests().len() - before, begin.elapsed().as_secs() / 2);
         // At most two requests per pause, and those that were already sent before the first one.
         ensure!(u64::try_from(asked)? <= 2 * pauses + 4, "{asked} requests within {pauses} pauses");
         scripted.clear();

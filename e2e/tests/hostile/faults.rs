@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testbed::{Answer, Matching};
+use testbed::{Answer, RequestMatcher};
 
 /// Prefix of every text of the hostile target, which must not appear in any output.
 pub(crate) const PLANTED: &str = "planted-by-the-target";
@@ -16,7 +16,7 @@ const NEARLY_ALL: usize = 15 * MIB;
 /// A fault of the hostile target.
 pub(crate) struct Fault {
     pub(crate) name: &'static str,
-    pub(crate) rules: Vec<(Matching, Answer)>,
+    pub(crate) rules: Vec<(RequestMatcher, Answer)>,
     /// Reasons of the Kyma; several if they depend on the first affected call. Empty if the fault has no visible
     /// effect.
     pub(crate) reasons: &'static [&'static str],
@@ -25,15 +25,20 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    fn new(name: &'static str, matching: Matching, answer: Answer, reasons: &'static [&'static str]) -> Self {
-        Self { name, rules: vec![(matching, answer)], reasons, sent: None }
+    fn new(
+        name: &'static str,
+        matcher: RequestMatcher,
+        answer: Answer,
+        reasons: &'static [&'static str],
+    ) -> Self {
+        Self { name, rules: vec![(matcher, answer)], reasons, sent: None }
     }
 }
 
 /// Returns all faults, with `TEST_FULL=1` also those that differ little from others.
 pub(crate) fn all() -> Vec<Fault> {
     let invalid: &[&str] = &["TargetAnswerInvalid"];
-    let any = Matching::any;
+    let any = RequestMatcher::any;
     let mut all = vec![
         Fault::new("1 GiB, announced", any(), gibibyte(true), invalid),
         Fault::new("1 GiB, in pieces", any(), gibibyte(false), invalid),
@@ -51,13 +56,13 @@ pub(crate) fn all() -> Vec<Fault> {
 }
 
 fn more() -> Vec<Fault> {
-    let lists = || Matching::any().query("limit=");
+    let lists = || RequestMatcher::any().query("limit=");
     let page: &[&str] = &["TargetTimeout", "TargetAnswerInvalid"];
     // The last one, if a new connection is verified first.
     let refused: &[&str] = &["ApplyRefused", "TargetAnswerInvalid", "TargetUnreachable"];
     vec![
-        Fault::new("deep answers", Matching::any(), deep(), &["TargetAnswerInvalid"]),
-        Fault::new("HTML that says 404", Matching::any(), Answer::html(404, PLANTED), refused),
+        Fault::new("deep answers", RequestMatcher::any(), deep(), &["TargetAnswerInvalid"]),
+        Fault::new("HTML that says 404", RequestMatcher::any(), Answer::html(404, PLANTED), refused),
         Fault::new("lists of empty objects", lists(), dense(), page),
         Fault::new("pages without end", lists(), pages(500, 100), page),
         Fault::new("fat pages without end", lists(), pages(1, NEARLY_ALL), page),
@@ -68,14 +73,14 @@ fn more() -> Vec<Fault> {
 
 /// Answers the lists of each operator with different pages that never end.
 fn lists_without_end() -> Fault {
-    let lists = |path: &str| Matching::path(path).query("limit=");
+    let lists = |path: &str| RequestMatcher::path(path).query("limit=");
     let operator = "/apis/operator.kyma-project.io/v1beta2/namespaces/kyma-system";
     let rules = vec![
         (lists(&format!("{operator}/kymas")), pages(1, NEARLY_ALL)),
         (lists(&format!("{operator}/moduletemplates")), dense()),
         (lists(&format!("{operator}/modulereleasemetas")), pages(0, 0)),
         (lists("/api/v1/configmaps"), pages(1, NEARLY_ALL)),
-        (Matching::any().query("limit="), pages(500, 100)),
+        (RequestMatcher::any().query("limit="), pages(500, 100)),
     ];
     Fault { name: "lists without end", rules, reasons: &["TargetTimeout", "TargetAnswerInvalid"], sent: None }
 }
@@ -125,7 +130,7 @@ fn flood(name: &'static str, bytes: usize, enough: u64) -> Fault {
         let event = json!({"type": "ADDED", "object": object(usize::try_from(number).ok()?, bytes)});
         Some(format!("{event}\n").into())
     });
-    let rules = vec![(Matching::any().query("watch=true"), answer)];
+    let rules = vec![(RequestMatcher::any().query("watch=true"), answer)];
     Fault { name, rules, reasons: &[], sent: Some((enough, sent)) }
 }
 

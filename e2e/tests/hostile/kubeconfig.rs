@@ -10,7 +10,7 @@ use kube::api::PostParams;
 use kyma_api::HelmComponent;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use testbed::{Answer, Matching, Scripted, until_or_why};
+use testbed::{Answer, RequestMatcher, ScriptedServer, until_or_why};
 
 use crate::faults::PLANTED;
 use crate::world::{World, kyma};
@@ -24,13 +24,13 @@ const USER: &str = "/users/0/user";
 /// Servers to which the kubeconfigs lead.
 struct Thieves {
     /// Server that operators would take for an apiserver.
-    server: Scripted,
+    server: ScriptedServer,
     /// Server to which proxies and redirects lead.
-    other: Scripted,
+    other: ScriptedServer,
 }
 
 pub(crate) async fn story(world: &World) -> Result<()> {
-    let thieves = Thieves { server: Scripted::start().await?, other: Scripted::start().await? };
+    let thieves = Thieves { server: ScriptedServer::start().await?, other: ScriptedServer::start().await? };
     let marker = world.landscape.directory().join("a-program-was-run");
     let token = world.landscape.directory().join("a-token");
     std::fs::write(&token, PLANTED)?;
@@ -47,7 +47,7 @@ pub(crate) async fn story(world: &World) -> Result<()> {
     }
     ensure!(!marker.exists(), "a program that a kubeconfig names was run");
     for thief in [&thieves.server, &thieves.other] {
-        ensure!(thief.connections() == 0, "somebody connected: {:?}", thief.seen());
+        ensure!(thief.connections() == 0, "somebody connected: {:?}", thief.requests());
     }
     without_the_flag(world, &thieves, &base).await?;
     redirected(world, &thieves, &base).await
@@ -159,7 +159,7 @@ where
 /// Checks that no request is made to a loopback address, given by number or by name, without the flag that allows
 /// it. The operators here have the flag, so kymactl is tested.
 async fn without_the_flag(world: &World, thieves: &Thieves, base: &Value) -> Result<()> {
-    let asked = || thieves.server.seen().iter().any(|request| request.user_agent.starts_with("kymactl/"));
+    let asked = || thieves.server.requests().iter().any(|request| request.user_agent.starts_with("kymactl/"));
     let server = base["clusters"][0]["cluster"]["server"].as_str().context("a server")?;
     for (server, flags) in [
         (server.to_owned(), &[] as &[&str]),
@@ -181,7 +181,7 @@ async fn without_the_flag(world: &World, thieves: &Thieves, base: &Value) -> Res
 /// Checks that a redirect is not followed, so that the token is sent nowhere else.
 async fn redirected(world: &World, thieves: &Thieves, base: &Value) -> Result<()> {
     let away = Answer::redirect(&format!("{}/stolen", thieves.other.access().url));
-    thieves.server.always(Matching::any(), away);
+    thieves.server.always(RequestMatcher::any(), away);
     world.grant(GUEST, &base.to_string(), 2).await?;
     let row = Row { kubeconfig: base.clone(), reason: "TargetAnswerInvalid", words: "redirect" };
     refused(world, &row).await?;

@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kyma_api::{HelmComponent, Kyma, annotations, labels, names};
 use serde_json::{Value, json};
-use testbed::{Answer, Matching, until_or_why};
+use testbed::{Answer, RequestMatcher, until_or_why};
 
 use crate::faults::PLANTED;
 use crate::world::{ANCHOR, CALM, HOSTILE, World};
@@ -85,8 +85,8 @@ async fn lying_versions(mine: &Mine<'_>) -> Result<()> {
     // Makes the operator list again, and so receive false versions again.
     events.push(json!({"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "code": 410, "reason": "Expired", "message": PLANTED, "status": "Failure", "metadata": {}}}));
     let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
-    hostile.always(Matching::watch(KYMAS), Answer::raw(lines));
-    hostile.always(Matching::path(KYMAS).query("limit="), Answer::json(&list));
+    hostile.always(RequestMatcher::watch(KYMAS), Answer::raw(lines));
+    hostile.always(RequestMatcher::path(KYMAS).query("limit="), Answer::json(&list));
     mine.world.grant(HOSTILE, &mine.world.access, 1001).await?;
     mine.reaches(&json!({"lie": 0})).await?;
     hostile.clear();
@@ -107,7 +107,7 @@ async fn far_too_many(mine: &Mine<'_>) -> Result<()> {
         "kind": "KymaList", "apiVersion": "operator.kyma-project.io/v1beta2",
         "metadata": {"resourceVersion": many["metadata"]["resourceVersion"]}, "items": [many],
     });
-    mine.world.hostile.always(Matching::path(KYMAS).query("limit="), Answer::json(&list));
+    mine.world.hostile.always(RequestMatcher::path(KYMAS).query("limit="), Answer::json(&list));
     mine.world.grant(HOSTILE, &mine.world.access, 1002).await?;
     mine.world.says(HOSTILE, "Ready", &["TooManyModules"]).await?;
     ensure!(mine.component().await?["metadata"]["uid"] == before, "what is installed must stay");

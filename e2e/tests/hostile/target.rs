@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use e2e::emitted;
 use e2e::resident::{Resident, forget_peak, resident};
-use testbed::{Matching, until_or_why};
+use testbed::{RequestMatcher, until_or_why};
 
 use crate::calm::{Reactions, react};
 use crate::faults::{Fault, PLANTED, all};
@@ -67,14 +67,14 @@ async fn meet(world: &World, fault: &Fault) -> Result<Vec<Reactions>> {
     for name in OPERATORS {
         forget_peak(world.landscape.operator(name)?)?;
     }
-    let seen = world.hostile.seen().len();
+    let seen = world.hostile.requests().len();
     let sent_before = fault.sent.as_ref().map_or(0, |(_, sent)| sent.load(Ordering::Relaxed));
     for (matching, answer) in fault.rules.clone() {
         world.hostile.always(matching, answer);
     }
     world.grant(HOSTILE, &world.access, world.turn()).await?;
     until_or_why("every operator meets it", DEADLINE, || async {
-        let requests = world.hostile.seen();
+        let requests = world.hostile.requests();
         let met = |name: &str| {
             let fits = |request: &testbed::ReceivedRequest| {
                 fault.rules.iter().any(|(matching, _)| matching.fits(request))
@@ -116,7 +116,7 @@ pub(crate) async fn nobody_repeats(world: &World) -> Result<()> {
     let told: Vec<String> = told.map(|output| format!("{}: {}", output.place, output.text)).collect();
     ensure!(told.is_empty(), "{} repeat it:\n{}", told.len(), told.join("\n"));
     let words = emitted.iter().any(|output| output.text.contains("TargetAnswerInvalid"));
-    ensure!(words && world.hostile.count(&Matching::any()) > 0, "the search sees nothing");
+    ensure!(words && world.hostile.count(&RequestMatcher::any()) > 0, "the search sees nothing");
     Ok(())
 }
 

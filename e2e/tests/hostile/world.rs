@@ -11,7 +11,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use kyma_api::{Kyma, labels};
 use serde_json::{Value, json};
-use testbed::{Cluster, Scripted, until_or_why};
+use testbed::{Cluster, ScriptedServer, until_or_why};
 
 /// Field manager of the tests' writes.
 pub(crate) const PERSON: &str = "person";
@@ -30,7 +30,7 @@ pub(crate) struct World {
     /// The cluster behind the proxy of the hostile target.
     pub(crate) behind: Cluster,
     /// The hostile target: a proxy in front of `behind`.
-    pub(crate) hostile: Scripted,
+    pub(crate) hostile: ScriptedServer,
     /// Kubeconfig of the hostile target.
     pub(crate) access: String,
     turns: AtomicUsize,
@@ -44,7 +44,7 @@ impl World {
             landscape.bare_target("shop"),
             landscape.bare_target(HOSTILE)
         )?;
-        let hostile = Scripted::in_front_of(&behind).await?;
+        let hostile = ScriptedServer::in_front_of(&behind).await?;
         let access = hostile.access_of(&landscape.access(&behind).await?).kubeconfig();
         let hub = landscape.hub().client()?;
         let world =

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::Response;
 use serde_json::Value;
-use testbed::{Answer, Body, EventDelivery, InterceptedRequest, Interceptor, disordered};
+use testbed::{Answer, Body, EventDelivery, InterceptedRequest, Interceptor, disorder_events};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::clock::Clock;
@@ -253,7 +253,7 @@ impl FaultProxy {
     }
 
     async fn decide(self: Arc<Self>, passing: InterceptedRequest) -> io::Result<Response<Body>> {
-        let seen = passing.seen().clone();
+        let seen = passing.received().clone();
         let operator = self.operator(&seen.user_agent);
         if self.injector.is_killed(&operator) {
             return std::future::pending().await;
@@ -285,7 +285,7 @@ impl FaultProxy {
     /// Forwards a read. The list that begins a watch may be old; one that is read for a decision is not, as
     /// apiservers guarantee.
     async fn read(&self, passing: InterceptedRequest) -> io::Result<Response<Body>> {
-        let seen = passing.seen();
+        let seen = passing.received();
         let is_watch_list = seen.query.contains("limit=500") && !seen.query.contains("continue=");
         let kyma = match &self.connection {
             Connection::Hub(_) => None,
@@ -306,7 +306,7 @@ impl FaultProxy {
     }
 
     async fn watch(self: Arc<Self>, passing: InterceptedRequest) -> io::Result<Response<Body>> {
-        let path = passing.seen().path.clone();
+        let path = passing.received().path.clone();
         if lock(&self.gaps).remove(&path) {
             let expired = Answer::expired().into_response();
             return expired.ok_or_else(|| io::ErrorKind::Unsupported.into());
@@ -316,7 +316,7 @@ impl FaultProxy {
             return Ok(answer);
         }
         let this = Arc::clone(&self);
-        Ok(disordered(answer, move |event| this.observe_event(&path, event)))
+        Ok(disorder_events(answer, move |event| this.observe_event(&path, event)))
     }
 
     fn observe_event(&self, path: &str, event: &Value) -> EventDelivery {

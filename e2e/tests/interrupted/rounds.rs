@@ -13,7 +13,7 @@ use e2e::snapshot::{self, Difference, Snapshot};
 use futures::future::try_join_all;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use testbed::{Access, Cluster, Scripted, until_or_why};
+use testbed::{Access, Cluster, ScriptedServer, until_or_why};
 
 use crate::faults::{ClockJump, Fault, FaultInjector, FaultInterceptor, FaultProxy, Record};
 use crate::picture::{Picture, deletions};
@@ -56,7 +56,7 @@ struct Guest {
     choice: Choice,
     /// Snapshot of its target before the Kyma.
     before: Snapshot,
-    _proxy: Scripted,
+    _proxy: ScriptedServer,
 }
 
 impl World {
@@ -98,8 +98,8 @@ impl World {
         calm: Option<&Round>,
         jumps: Option<i64>,
     ) -> Result<Vec<Round>> {
-        // Long before the Kymas exist: the version after an upgrade, if kyma-operator still knew it, would be installed,
-        // and this one refused as a downgrade.
+        // Long before the Kymas exist: the version after an upgrade, if kyma-operator still knew it, would be
+        // installed, and this one refused as a downgrade.
         catalogue::assign(self.hub.clone(), LANTERN, "1.0.0").await?;
         let guests = self.guests(kymas).await?;
         let on_hub = snapshot::take(&self.hub).await?;
@@ -144,7 +144,7 @@ impl World {
         let mut guests = Vec::new();
         for ((kyma, choice), (target, access)) in kymas.iter().zip(&self.targets) {
             let proxy = Arc::new(FaultInterceptor(FaultProxy::of_target(&self.injector, kyma)));
-            let proxy = Scripted::with(proxy, target).await?;
+            let proxy = ScriptedServer::with(proxy, target).await?;
             let (kyma, hub, target) = ((*kyma).to_owned(), self.hub.clone(), target.client()?);
             let secret = secret_with(&kyma, &proxy.access_of(access))?;
             let before = snapshot::take(&target).await?;

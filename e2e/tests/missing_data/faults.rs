@@ -10,7 +10,8 @@ use e2e::landscape::ProxiedConnection;
 use futures::FutureExt;
 use http::Response;
 use testbed::{
-    Answer, Body, InterceptedRequest, Interceptor, ReceivedRequest, emptied, expiring, halved, until_or_why,
+    Answer, Body, InterceptedRequest, Interceptor, ReceivedRequest, empty_list, expire_watch, truncate_body,
+    until_or_why,
 };
 use tokio::sync::watch;
 
@@ -139,7 +140,7 @@ impl FaultInjector {
         };
         let injector = Arc::clone(self);
         Arc::new(move |passing: InterceptedRequest| {
-            let stream = stream(side, &place, passing.seen());
+            let stream = stream(side, &place, passing.received());
             Arc::clone(&injector).pass(side, stream, passing).boxed()
         })
     }
@@ -196,8 +197,8 @@ impl FaultInjector {
             let state = self.lock_state();
             (state.fault, *self.rounds.borrow())
         };
-        let is_read = passing.seen().method == "GET";
-        let is_watch = passing.seen().query.contains("watch=true");
+        let is_read = passing.received().method == "GET";
+        let is_watch = passing.received().query.contains("watch=true");
         match (fault, stream) {
             (Some(Fault::Fails(failing)), stream) if failing == side => {
                 self.record_list(stream.filter(|_| !is_watch), true, round);
@@ -206,13 +207,13 @@ impl FaultInjector {
             }
             (_, Some(stream)) if is_watch => self.watch(stream, passing).await,
             (Some(Fault::Halved(broken)), stream) if broken == side && is_read => {
-                let halved = halved(passing.onward().await?).await;
+                let halved = truncate_body(passing.onward().await?).await;
                 self.record_list(stream, true, round);
                 halved
             }
             (_, None) => passing.onward().await,
             (Some(fault), Some(stream)) if fault.empties(side, &stream.resource) => {
-                let emptied = emptied(passing.onward().await?).await;
+                let emptied = empty_list(passing.onward().await?).await;
                 self.record_list(Some(stream), true, round);
                 emptied
             }
@@ -232,7 +233,7 @@ impl FaultInjector {
         round: usize,
     ) -> io::Result<Response<Body>> {
         self.record_list(Some(stream), true, round);
-        let query = passing.seen().query.clone();
+        let query = passing.received().query.clone();
         if query.contains("continue=") {
             return Answer::expired().into_response().ok_or_else(|| io::ErrorKind::Unsupported.into());
         }
@@ -257,7 +258,7 @@ impl FaultInjector {
             return Ok(answer);
         }
         let open = OpenWatch::new(Arc::clone(&self), stream);
-        Ok(expiring(answer, async move {
+        Ok(expire_watch(answer, async move {
             let _open = open;
             rounds.changed().await.ok();
         }))

@@ -18,7 +18,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, Kyma, ModuleReleaseMeta, ModuleTemplate, Pause, Reason, condition, klm};
 use serde_json::{Value, json};
-use testbed::{Answer, AuditEvent, Matching, Scripted, crd_is_served, until, until_or_why};
+use testbed::{Answer, AuditEvent, RequestMatcher, ScriptedServer, crd_is_served, until, until_or_why};
 
 mod rules;
 mod unseen;
@@ -316,7 +316,7 @@ impl<'a> Story<'a> {
 
     /// Prepares a target whose namespace has no labels, with an older Kyma CRD and a user's Kyma that the first
     /// list omits, and waits until the second Kyma is installed there.
-    async fn a_target_with_a_past(&self) -> Result<Scripted> {
+    async fn a_target_with_a_past(&self) -> Result<ScriptedServer> {
         let target = &self.targets[1];
         let namespaces: Api<Namespace> = Api::all(target.clone());
         let bare = Patch::Merge(json!({"metadata": {"labels": null}}));
@@ -336,9 +336,9 @@ impl<'a> Story<'a> {
         let nothing = json!({
             "apiVersion": KYMA_GROUP, "kind": "KymaList", "metadata": {"resourceVersion": version}, "items": [],
         });
-        let proxy = Scripted::in_front_of(&self.landscape.targets()[1]).await?;
+        let proxy = ScriptedServer::in_front_of(&self.landscape.targets()[1]).await?;
         let lists = format!("/apis/{KYMA_GROUP}/namespaces/{TARGET_NAMESPACE}/kymas");
-        proxy.next(1, Matching::path(&lists).method("GET"), Answer::json(&nothing));
+        proxy.next(1, RequestMatcher::path(&lists).method("GET"), Answer::json(&nothing));
         let access = self.landscape.access(&self.landscape.targets()[1]).await?;
         self.grant(KYMAS[1], &proxy.access_of(&access).kubeconfig()).await?;
         self.fleet.create(KYMAS[1]).await?;

@@ -69,7 +69,7 @@ impl World {
         };
         let hub = landscape.hub().client()?;
         let tokens = vec![token];
-        let foreign = testbed::Scripted::start().await?.access().clone();
+        let foreign = testbed::ScriptedServer::start().await?.access().clone();
         let world = Self {
             landscape,
             hub,

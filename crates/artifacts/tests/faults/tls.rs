@@ -1,14 +1,14 @@
 //! Certificates that are trusted.
 
 use kyma_artifacts::{ArtifactError, Config, Credentials, ManifestsSource};
-use testbed::{Answer, Matching, Scripted};
+use testbed::{Answer, RequestMatcher, ScriptedServer};
 
 use crate::{Client, component::MANIFEST};
 
 #[tokio::test]
 async fn a_private_authority_is_trusted_when_it_is_given() {
-    let server = Scripted::start().await.unwrap();
-    server.always(Matching::any(), Answer::raw(MANIFEST));
+    let server = ScriptedServer::start().await.unwrap();
+    server.always(RequestMatcher::any(), Answer::raw(MANIFEST));
     let source = ManifestsSource::Http {
         url: format!("{}/manifest.yaml", server.access().url).parse().unwrap(),
         digest: None,

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::ApiResource;
 use kyma_targets::{AccessPolicy, ComponentTarget, Limits, Targets};
 use serde_json::json;
-use testbed::{Answer, Matching, Scripted};
+use testbed::{Answer, RequestMatcher, ScriptedServer};
 
 use super::*;
 
@@ -27,14 +27,14 @@ fn discovery_repeats_with_growing_pauses_until_the_lag_ends() {
 }
 
 /// Returns a target without objects that answers lists and watches.
-async fn empty_target() -> Result<(Scripted, ComponentTarget)> {
-    let server = Scripted::start().await?;
+async fn empty_target() -> Result<(ScriptedServer, ComponentTarget)> {
+    let server = ScriptedServer::start().await?;
     let list = json!({
         "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
         "metadata": { "resourceVersion": "1" }, "items": [],
     });
-    server.always(Matching::any().query("watch=true"), Answer::watch(&[]));
-    server.always(Matching::any(), Answer::json(&list));
+    server.always(RequestMatcher::any().query("watch=true"), Answer::watch(&[]));
+    server.always(RequestMatcher::any(), Answer::json(&list));
     let policy = AccessPolicy { allow_loopback: true, ..AccessPolicy::default() };
     let targets = Targets::new(policy, Limits::default(), "test/0.1.0", "test", 10);
     let mut secret = Secret::default();

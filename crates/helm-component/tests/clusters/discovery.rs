@@ -13,7 +13,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kyma_api::CreatedResource;
 use serde_json::{Value, json};
-use testbed::{Answer, Body, Cluster, InterceptedRequest, Scripted, until};
+use testbed::{Answer, Body, Cluster, InterceptedRequest, ScriptedServer, until};
 
 use crate::world::{DEADLINE, HUB_NAMESPACE, World, api, world};
 
@@ -36,17 +36,17 @@ spec:
 ";
 
 /// Starts a proxy of the cluster whose discovery lacks [`GROUP`] while `lags` is true.
-async fn late_discovery(target: &Cluster, lags: &Arc<AtomicBool>) -> Result<Scripted> {
+async fn late_discovery(target: &Cluster, lags: &Arc<AtomicBool>) -> Result<ScriptedServer> {
     let lags = Arc::clone(lags);
     let between = move |passing: InterceptedRequest| {
-        let is_old = passing.seen().path == "/apis" && lags.load(Ordering::Relaxed);
+        let is_old = passing.received().path == "/apis" && lags.load(Ordering::Relaxed);
         let answer = async move {
             let answer = passing.onward().await?;
             if is_old { without_group(answer).await } else { Ok(answer) }
         };
         Box::pin(answer) as BoxFuture<'static, io::Result<Response<Body>>>
     };
-    Scripted::with(Arc::new(between), target).await
+    ScriptedServer::with(Arc::new(between), target).await
 }
 
 async fn without_group(answer: Response<Body>) -> io::Result<Response<Body>> {

@@ -107,7 +107,7 @@ mod tests {
     use std::time::Duration;
 
     use serde_json::{Value, json};
-    use testbed::{Answer, Matching, Scripted, until};
+    use testbed::{Answer, RequestMatcher, ScriptedServer, until};
     use tokio::sync::oneshot;
 
     use super::*;
@@ -139,9 +139,9 @@ mod tests {
 
     /// Runs the feed on a hub with these answers to lists of components and of CRDs, until it read the CRDs twice.
     async fn run(components: Answer, crds: Answer) -> Outcome {
-        let hub = Scripted::start().await.unwrap();
-        let read = Matching::path(CRDS);
-        hub.always(Matching::path(COMPONENTS), components);
+        let hub = ScriptedServer::start().await.unwrap();
+        let read = RequestMatcher::path(CRDS);
+        hub.always(RequestMatcher::path(COMPONENTS), components);
         hub.always(read.clone(), crds);
         let (mut state, _trigger) = unconnected();
         state.runtime.hub = hub.access().client().unwrap();

@@ -151,7 +151,7 @@ async fn remove_stamp(kyma: &Kyma, client: &Client, gate: &DeleteGate) -> Result
 mod tests {
     use kyma_sdk::PausedOperations;
     use serde_json::{Value, json};
-    use testbed::{Answer, Matching, Scripted};
+    use testbed::{Answer, RequestMatcher, ScriptedServer};
 
     use super::*;
 
@@ -188,36 +188,39 @@ mod tests {
     }
 
     /// Answers as a target without Kymas on which the creation of Kymas is stopped and the CRD cannot be deleted.
-    fn script(target: &Scripted, creator: &str) {
+    fn script(target: &ScriptedServer, creator: &str) {
         let listed: Value = json!({
             "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": [],
         });
-        target.next(1, Matching::path(CRD).method("GET"), crd(creator, &["spec"]));
-        target.always(Matching::path(CRD).method("GET"), crd(creator, &["spec", "thisKindIsBeingRemoved"]));
-        target.always(Matching::path(CRD).method("PATCH"), crd(creator, &["spec"]));
-        target.always(Matching::path(CRD).method("DELETE"), Answer::failure(403, "Forbidden", "no"));
-        target.always(Matching::path(KYMAS).method("GET"), Answer::json(&listed));
+        target.next(1, RequestMatcher::path(CRD).method("GET"), crd(creator, &["spec"]));
+        target.always(
+            RequestMatcher::path(CRD).method("GET"),
+            crd(creator, &["spec", "thisKindIsBeingRemoved"]),
+        );
+        target.always(RequestMatcher::path(CRD).method("PATCH"), crd(creator, &["spec"]));
+        target.always(RequestMatcher::path(CRD).method("DELETE"), Answer::failure(403, "Forbidden", "no"));
+        target.always(RequestMatcher::path(KYMAS).method("GET"), Answer::json(&listed));
         let refused = "thisKindIsBeingRemoved: Required value";
-        target.always(Matching::path(KYMAS).method("POST"), Answer::failure(422, "Invalid", refused));
+        target.always(RequestMatcher::path(KYMAS).method("POST"), Answer::failure(422, "Invalid", refused));
     }
 
-    async fn removed(target: &Scripted) -> Result<(), Error> {
+    async fn removed(target: &ScriptedServer) -> Result<(), Error> {
         let client = target.access().client().unwrap();
         remove_crd(&kyma(), &client, &DeleteGate::uncounted(&PausedOperations::default())).await
     }
 
     #[tokio::test]
     async fn a_crd_that_cannot_be_deleted_accepts_objects_again() {
-        let target = Scripted::start().await.unwrap();
+        let target = ScriptedServer::start().await.unwrap();
         script(&target, "");
         assert!(matches!(removed(&target).await, Err(Error::DeleteKymaCrd { .. })));
-        assert_eq!(target.count(&Matching::path(CRD).method("DELETE")), 1);
-        assert_eq!(target.count(&Matching::path(CRD).method("PATCH")), 2, "stopped and allowed again");
+        assert_eq!(target.count(&RequestMatcher::path(CRD).method("DELETE")), 1);
+        assert_eq!(target.count(&RequestMatcher::path(CRD).method("PATCH")), 2, "stopped and allowed again");
     }
 
     #[tokio::test]
     async fn finalizer_is_removed_although_the_crd_is_being_deleted() {
-        let target = Scripted::start().await.unwrap();
+        let target = ScriptedServer::start().await.unwrap();
         let path = "/apis/operator.kyma-project.io/v1beta2/namespaces/kyma-system/kymas/default";
         let deleted = "2026-01-01T00:00:00Z";
         let crd = json!({
@@ -232,24 +235,24 @@ mod tests {
                 "annotations": target_kyma::annotations_for(&kyma()),
             },
         });
-        target.always(Matching::path(CRD).method("GET"), Answer::json(&crd));
-        target.next(1, Matching::path(path).method("GET"), Answer::json(&live));
+        target.always(RequestMatcher::path(CRD).method("GET"), Answer::json(&crd));
+        target.next(1, RequestMatcher::path(path).method("GET"), Answer::json(&live));
         let absent = Answer::not_found("operator.kyma-project.io", "kymas", "default");
-        target.always(Matching::path(path).method("GET"), absent);
-        target.always(Matching::path(path).method("PATCH"), Answer::json(&live));
+        target.always(RequestMatcher::path(path).method("GET"), absent);
+        target.always(RequestMatcher::path(path).method("PATCH"), Answer::json(&live));
         let (client, gate) =
             (target.access().client().unwrap(), DeleteGate::uncounted(&PausedOperations::default()));
         let removed = remove_kyma_and_crd(&kyma(), &client, "kyma-system", &gate).await;
         assert!(removed.unwrap());
-        assert_eq!(target.count(&Matching::path(path).method("PATCH")), 1);
-        assert_eq!(target.count(&Matching::any().method("DELETE")), 0, "both are being deleted");
+        assert_eq!(target.count(&RequestMatcher::path(path).method("PATCH")), 1);
+        assert_eq!(target.count(&RequestMatcher::any().method("DELETE")), 0, "both are being deleted");
     }
 
     #[tokio::test]
     async fn an_adopted_crd_is_not_changed() {
-        let target = Scripted::start().await.unwrap();
+        let target = ScriptedServer::start().await.unwrap();
         script(&target, "another");
         removed(&target).await.unwrap();
-        assert!(target.seen().iter().all(|request| request.method == "GET"), "{:?}", target.seen());
+        assert!(target.requests().iter().all(|request| request.method == "GET"), "{:?}", target.requests());
     }
 }

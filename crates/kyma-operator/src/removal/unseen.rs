@@ -136,7 +136,7 @@ pub(super) fn unwatched(kinds: &Kinds, status: Option<&KymaStatus>) -> BTreeSet<
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use testbed::{Answer, Matching, Scripted};
+    use testbed::{Answer, RequestMatcher, ScriptedServer};
 
     use super::*;
     use crate::state::tests::unconnected;
@@ -144,7 +144,7 @@ mod tests {
     const COMPONENTS: &str = "/apis/component.kyma-project.io/v1alpha1/namespaces/kcp-system/helmcomponents";
 
     /// Returns a state with a connection to the hub that watches HelmComponents.
-    fn connected(hub: &Scripted) -> State {
+    fn connected(hub: &ScriptedServer) -> State {
         let (mut state, _trigger) = unconnected();
         state.runtime.hub = hub.access().client().unwrap();
         state.kinds_mut().apply(kyma_api::crds::helm_component());
@@ -185,8 +185,8 @@ mod tests {
         }]
     }
 
-    fn path(name: &str) -> Matching {
-        Matching::path(&format!("{COMPONENTS}/{name}")).method("GET")
+    fn path(name: &str) -> RequestMatcher {
+        RequestMatcher::path(&format!("{COMPONENTS}/{name}")).method("GET")
     }
 
     fn metadata(name: &str) -> Value {
@@ -200,7 +200,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_a_read_by_name_proves_that_a_recorded_component_is_deleted() {
-        let hub = Scripted::start().await.unwrap();
+        let hub = ScriptedServer::start().await.unwrap();
         let state = connected(&hub);
         let [beacon, warden] = ["beacon", "warden"].map(|module| names::component_name("blue", module));
         hub.always(path("by-name"), Answer::json(&metadata("by-name")));
@@ -208,7 +208,7 @@ mod tests {
         hub.always(path(&warden), Answer::json(&metadata(&warden)));
         let found = unindexed(&state, &kyma(), &[], &lost()).await.unwrap();
         assert_eq!(found, BTreeSet::from(["lantern".to_owned(), "warden".to_owned()]));
-        assert_eq!(hub.seen().len(), 3, "{:?}", hub.seen());
+        assert_eq!(hub.requests().len(), 3, "{:?}", hub.requests());
 
         hub.clear();
         hub.always(path("by-name"), Answer::text(404, "404 page not found\n"));
@@ -217,15 +217,15 @@ mod tests {
 
     #[tokio::test]
     async fn component_is_listed_by_name_where_the_role_lacks_get() {
-        let hub = Scripted::start().await.unwrap();
+        let hub = ScriptedServer::start().await.unwrap();
         let state = connected(&hub);
         let list = |items: &[Value]| {
             Answer::json(&json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
                 "metadata": {}, "items": items}))
         };
-        hub.always(Matching::path(COMPONENTS).query("by-name"), list(&[metadata("by-name")]));
-        hub.always(Matching::path(COMPONENTS).query("fieldSelector"), list(&[]));
-        hub.always(Matching::path(COMPONENTS), Answer::failure(403, "Forbidden", "no get"));
+        hub.always(RequestMatcher::path(COMPONENTS).query("by-name"), list(&[metadata("by-name")]));
+        hub.always(RequestMatcher::path(COMPONENTS).query("fieldSelector"), list(&[]));
+        hub.always(RequestMatcher::path(COMPONENTS), Answer::failure(403, "Forbidden", "no get"));
         let found = unindexed(&state, &kyma(), &[], &lost()).await.unwrap();
         assert_eq!(found, BTreeSet::from(["lantern".to_owned()]));
     }

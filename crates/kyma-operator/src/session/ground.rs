@@ -130,7 +130,7 @@ fn is_current(live: &CustomResourceDefinition, wanted: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use testbed::{Answer, Matching, Scripted};
+    use testbed::{Answer, RequestMatcher, ScriptedServer};
 
     use super::*;
 
@@ -147,16 +147,16 @@ mod tests {
 
     #[tokio::test]
     async fn crd_created_after_the_read_is_adopted_by_the_next_pass() {
-        let target = Scripted::start().await.unwrap();
+        let target = ScriptedServer::start().await.unwrap();
         let mut theirs = kyma_api::crds::kyma();
         theirs.metadata.uid = Some("u".to_owned());
         let theirs = Answer::json(&serde_json::to_value(theirs).unwrap());
-        let forced = Matching::path(CRD).method("PATCH").query("force=true");
+        let forced = RequestMatcher::path(CRD).method("PATCH").query("force=true");
         let absent = Answer::not_found("apiextensions.k8s.io", "customresourcedefinitions", Kyma::crd_name());
-        target.next(1, Matching::path(CRD).method("GET"), absent);
-        target.always(Matching::path(CRD).method("GET"), theirs.clone());
+        target.next(1, RequestMatcher::path(CRD).method("GET"), absent);
+        target.always(RequestMatcher::path(CRD).method("GET"), theirs.clone());
         target.always(forced.clone(), theirs);
-        target.always(Matching::path(CRD).method("PATCH"), Answer::failure(409, "Conflict", "exists"));
+        target.always(RequestMatcher::path(CRD).method("PATCH"), Answer::failure(409, "Conflict", "exists"));
         let client = target.access().client().unwrap();
         let raced = crd(&kyma(), client.clone()).await;
         assert!(

@@ -13,7 +13,7 @@ use kyma_api::Kyma;
 use kyma_api::State;
 use kyma_api::condition::{self, types};
 use serde_json::json;
-use testbed::{InterceptedRequest, Scripted, rounds};
+use testbed::{InterceptedRequest, ScriptedServer, rounds};
 
 use crate::landscape::{Landscape, modules, until_remote};
 
@@ -79,7 +79,7 @@ async fn what_a_person_puts_on_record_of_a_target_meanwhile_is_not_written_over(
     let between = move |passing: InterceptedRequest| {
         let (kymas, armed) = (kymas.clone(), Arc::clone(&armed));
         let answer = async move {
-            let is_told = passing.seen().path.ends_with("/kymas/sample/status")
+            let is_told = passing.received().path.ends_with("/kymas/sample/status")
                 && String::from_utf8_lossy(passing.body()).contains("StampMismatch");
             if is_told && armed.swap(false, Ordering::Relaxed) {
                 let record = Patch::Merge(json!({ "status": { "target": { "epoch": 8 } } }));
@@ -90,7 +90,7 @@ async fn what_a_person_puts_on_record_of_a_target_meanwhile_is_not_written_over(
         };
         answer.boxed()
     };
-    let door = Scripted::with(Arc::new(between), &landscape.hub).await?;
+    let door = ScriptedServer::with(Arc::new(between), &landscape.hub).await?;
     landscape.run_behind(&door).await?;
     let told = landscape
         .until_kyma("whose it is", "sample", |kyma| reachable(kyma) == "False StampMismatch")
@@ -113,7 +113,7 @@ async fn rotated() -> Result<()> {
     let mut landscape = Landscape::start(&[]).await?;
     let (target, kubeconfig) = landscape.target("rotated").await?;
     let lowered = target.service_account("default", "nobody").await?.kubeconfig();
-    let stranger = Scripted::start().await?.access().kubeconfig();
+    let stranger = ScriptedServer::start().await?.access().kubeconfig();
     let revoked = kubeconfig.replace(line(&kubeconfig, "token: "), "token: revoked");
     let authority = "certificate-authority-data: ";
     let misled = kubeconfig.replace(line(&kubeconfig, authority), line(&stranger, authority));

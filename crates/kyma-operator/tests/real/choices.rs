@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, ListParams};
 use kyma_api::{DeletionPolicy, HelmComponent, Kyma, ResourcePolicy, annotations};
 use serde_json::json;
 
-use testbed::{Body, Cluster, EventDelivery, InterceptedRequest, Scripted, disordered, rounds};
+use testbed::{Body, Cluster, EventDelivery, InterceptedRequest, ScriptedServer, disorder_events, rounds};
 
 use crate::landscape::{Landscape, is_ready, modules, remote, until_remote};
 use crate::lifecycle::choose;
@@ -202,7 +202,7 @@ async fn is_lost_once_chosen(landscape: &Landscape, target: &Cluster, module: &s
 async fn a_target_kyma_that_is_deleted_right_after_a_choice_is_born_again_with_it() -> Result<()> {
     let mut landscape = Landscape::start(&[]).await?;
     let between = |passing: InterceptedRequest| {
-        let (path, query) = (passing.seen().path.clone(), passing.seen().query.clone());
+        let (path, query) = (passing.received().path.clone(), passing.received().query.clone());
         let answer = async move {
             let answer: Response<Body> = passing.onward().await?;
             let is_watch = path.ends_with("/kymas") && query.contains("watch=true");
@@ -210,11 +210,11 @@ async fn a_target_kyma_that_is_deleted_right_after_a_choice_is_born_again_with_i
                 Some("MODIFIED") => EventDelivery::Late(LATE),
                 _ => EventDelivery::OnTime,
             };
-            Ok(if is_watch { disordered(answer, fate) } else { answer })
+            Ok(if is_watch { disorder_events(answer, fate) } else { answer })
         };
         Box::pin(answer) as futures::future::BoxFuture<'static, io::Result<Response<Body>>>
     };
-    let door = Scripted::with(Arc::new(between), &landscape.hub).await?;
+    let door = ScriptedServer::with(Arc::new(between), &landscape.hub).await?;
     landscape.run_behind(&door).await?;
     let (target, kubeconfig) = landscape.target("hasty").await?;
     for module in ["keda", "nats"] {
@@ -238,7 +238,7 @@ async fn a_choice_made_while_a_status_is_written_counts() -> Result<()> {
     let between = move |passing: InterceptedRequest| {
         let (armed, chosen) = (Arc::clone(&armed), chosen.clone());
         let answer = async move {
-            let seen = passing.seen().clone();
+            let seen = passing.received().clone();
             let writes_status = seen.method == "PATCH" && seen.path.ends_with("/kymas/default/status");
             if writes_status && armed.swap(false, Ordering::Relaxed) {
                 let choice = json!([{ "name": "keda" }, { "name": "nats" }]);
@@ -246,11 +246,11 @@ async fn a_choice_made_while_a_status_is_written_counts() -> Result<()> {
             }
             let answer: Response<Body> = passing.onward().await?;
             let is_watch = seen.query.contains("watch=true");
-            Ok(if is_watch { disordered(answer, |_| EventDelivery::Late(LATE)) } else { answer })
+            Ok(if is_watch { disorder_events(answer, |_| EventDelivery::Late(LATE)) } else { answer })
         };
         Box::pin(answer) as futures::future::BoxFuture<'static, io::Result<Response<Body>>>
     };
-    let door = Scripted::with(Arc::new(between), &target).await?;
+    let door = ScriptedServer::with(Arc::new(between), &target).await?;
     for module in ["keda", "nats"] {
         landscape.module(module, &[("regular", "1.0.0")]).await?;
     }

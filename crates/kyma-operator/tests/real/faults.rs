@@ -14,7 +14,7 @@ use kube::{Api, ResourceExt};
 use kyma_api::condition::{self, types};
 use kyma_api::{DeletionPolicy, HelmComponent, Kyma, State, finalizers};
 use serde_json::json;
-use testbed::{Body, Cluster, InterceptedRequest, Scripted, rounds};
+use testbed::{Body, Cluster, InterceptedRequest, ScriptedServer, rounds};
 
 use crate::landscape::{Landscape, SOON, is_ready, modules, remote, until_remote};
 use crate::lifecycle::choose;
@@ -233,13 +233,13 @@ async fn an_order_for_a_component_that_was_let_go_meanwhile_is_given_to_one_made
 
 /// Returns a proxy to the hub that delays the first deletion request until garbage collection has deleted the
 /// component and its reconciler has removed its finalizer.
-async fn late_orders(landscape: &Landscape) -> Result<Scripted> {
+async fn late_orders(landscape: &Landscape) -> Result<ScriptedServer> {
     let (components, is_first) = (landscape.components()?, Arc::new(AtomicBool::new(true)));
     let between = move |passing: InterceptedRequest| {
         let (components, is_first) = (components.clone(), Arc::clone(&is_first));
         let answer = async move {
-            let name = passing.seen().path.rsplit('/').next().unwrap_or_default().to_owned();
-            let orders = passing.seen().method == "PATCH"
+            let name = passing.received().path.rsplit('/').next().unwrap_or_default().to_owned();
+            let orders = passing.received().method == "PATCH"
                 && String::from_utf8_lossy(passing.body()).contains(r#""deletionPolicy":"Delete""#);
             if orders && is_first.swap(false, Ordering::Relaxed) {
                 goes_without_an_order(&components, &name).await.map_err(io::Error::other)?;
@@ -248,7 +248,7 @@ async fn late_orders(landscape: &Landscape) -> Result<Scripted> {
         };
         Box::pin(answer) as futures::future::BoxFuture<'static, io::Result<Response<Body>>>
     };
-    Scripted::with(Arc::new(between), &landscape.hub).await
+    ScriptedServer::with(Arc::new(between), &landscape.hub).await
 }
 
 /// A component is deleted, its reconciler removes its finalizer, and another controller's finalizer keeps it.

@@ -17,7 +17,7 @@ use kyma_sdk::rbac::Side;
 use kyma_sdk::{Args, Process, Settings, StartError, serve};
 use serde_json::{Value, json};
 use testbed::{
-    Access, AuditEvent, AuditMark, Cluster, Scripted, SharedTestEnv, crd_is_served, until, until_or_why,
+    Access, AuditEvent, AuditMark, Cluster, ScriptedServer, SharedTestEnv, crd_is_served, until, until_or_why,
 };
 use tokio::task::JoinHandle;
 
@@ -96,7 +96,7 @@ impl Landscape {
     }
 
     /// Restarts the operator with this proxy to the hub.
-    pub(crate) async fn run_behind(&mut self, door: &Scripted) -> Result<()> {
+    pub(crate) async fn run_behind(&mut self, door: &ScriptedServer) -> Result<()> {
         self.stop().await?;
         self.user = door.access_of(&self.user);
         self.run().await

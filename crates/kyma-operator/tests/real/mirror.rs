@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use kyma_api::{Kyma, klm, labels};
 use serde_json::{Value, json};
-use testbed::{Body, InterceptedRequest, Scripted, crd_is_served, until, until_or_why};
+use testbed::{Body, InterceptedRequest, ScriptedServer, crd_is_served, until, until_or_why};
 
 use crate::landscape::{Landscape, SOON, is_ready, modules};
 
@@ -109,14 +109,14 @@ async fn edits_are_undone(landscape: &Landscape, name: &str) -> Result<()> {
 }
 
 /// Returns a proxy to the hub that edits the status of a Manifest just before the operator's first write to it.
-async fn late_edit(landscape: &Landscape, name: &str) -> Result<Scripted> {
+async fn late_edit(landscape: &Landscape, name: &str) -> Result<ScriptedServer> {
     let (manifests, is_first) = (manifests(landscape)?, Arc::new(AtomicBool::new(true)));
     let (path, name) = (format!("/{}/{name}", klm::MANIFESTS), name.to_owned());
     let between = move |passing: InterceptedRequest| {
         let (manifests, is_first) = (manifests.clone(), Arc::clone(&is_first));
         let (path, name) = (path.clone(), name.clone());
         let answer = async move {
-            let writes = passing.seen().method == "PATCH" && passing.seen().path.ends_with(&path);
+            let writes = passing.received().method == "PATCH" && passing.received().path.ends_with(&path);
             if writes && is_first.swap(false, Ordering::Relaxed) {
                 let edit = Patch::Merge(json!({"status": {"state": "Error"}}));
                 let edited = manifests.patch_status(&name, &PatchParams::default(), &edit).await;
@@ -126,7 +126,7 @@ async fn late_edit(landscape: &Landscape, name: &str) -> Result<Scripted> {
         };
         Box::pin(answer) as futures::future::BoxFuture<'static, io::Result<Response<Body>>>
     };
-    Scripted::with(Arc::new(between), &landscape.hub).await
+    ScriptedServer::with(Arc::new(between), &landscape.hub).await
 }
 
 async fn an_edit_that_was_not_seen_is_undone(landscape: &Landscape, name: &str) -> Result<()> {

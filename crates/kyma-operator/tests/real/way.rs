@@ -13,7 +13,7 @@ use kube::{Api, ResourceExt};
 use kyma_api::{Kyma, Selection, State, annotations, labels};
 use kyma_targets::{STAMP_NAME, STAMP_NAMESPACE};
 use serde_json::{Value, json};
-use testbed::{AuditMark, Body, Cluster, InterceptedRequest, Scripted, expiring, until};
+use testbed::{AuditMark, Body, Cluster, InterceptedRequest, ScriptedServer, expire_watch, until};
 use tokio::sync::watch;
 
 use crate::landscape::{Landscape, SOON, TEST_ENV, modules, remote, target_user};
@@ -27,7 +27,7 @@ const NEW: &str = "new";
 pub(crate) struct TargetConnection {
     pub(crate) target: Cluster,
     /// Proxy on the connection.
-    _door: Scripted,
+    _door: ScriptedServer,
     /// Whether the connection works.
     open: watch::Sender<bool>,
     kubeconfigs: [String; 2],
@@ -41,7 +41,7 @@ impl TargetConnection {
         let open = watch::Sender::new(true);
         let is_open = open.subscribe();
         let between = move |passing: InterceptedRequest| pass(is_open.clone(), passing).boxed();
-        let door = Scripted::with(Arc::new(between), &target).await?;
+        let door = ScriptedServer::with(Arc::new(between), &target).await?;
         let first = door.access_of(&target_user(&target).await?).kubeconfig();
         let second = door.access_of(&target_user(&target).await?).kubeconfig();
         let token = first.lines().find(|line| line.trim_start().starts_with("token: ")).context("a token")?;
@@ -209,12 +209,12 @@ async fn pass(mut is_open: watch::Receiver<bool>, passing: InterceptedRequest) -
     if !*is_open.borrow() {
         return Err(io::ErrorKind::ConnectionReset.into());
     }
-    let is_watch = passing.seen().query.contains("watch=true");
+    let is_watch = passing.received().query.contains("watch=true");
     let answer = passing.onward().await?;
     if !is_watch {
         return Ok(answer);
     }
-    Ok(expiring(answer, async move {
+    Ok(expire_watch(answer, async move {
         is_open.wait_for(|is_open| !is_open).await.ok();
     }))
 }

@@ -141,8 +141,8 @@ fn unreported<'a>(
     open.iter().filter(move |text| !reported.contains(text) && !is_row(text))
 }
 
-/// Returns the modules that are not Ready: `missing`, by the Kyma's status, and mandatory ones. If there are none, returns
-/// the objects that the operators have not found Ready.
+/// Returns the modules that are not Ready: `missing`, by the Kyma's status, and mandatory ones. If there are none,
+/// returns the objects that the operators have not found Ready.
 async fn list_unready(
     client: &Client,
     input: &RunInput,
@@ -195,14 +195,14 @@ fn halt(kyma: &Kyma) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use kube::core::Status;
-    use testbed::{Answer, Matching, Scripted};
+    use testbed::{Answer, RequestMatcher, ScriptedServer};
 
     use super::*;
 
     #[tokio::test]
     async fn timeout_names_why_the_kyma_cannot_be_watched() {
-        let server = Scripted::start().await.unwrap();
-        server.always(Matching::any(), Answer::failure(403, "Forbidden", "kymas are forbidden here"));
+        let server = ScriptedServer::start().await.unwrap();
+        server.always(RequestMatcher::any(), Answer::failure(403, "Forbidden", "kymas are forbidden here"));
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("kyma.json");
         let kyma = json!({

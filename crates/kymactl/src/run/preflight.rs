@@ -88,7 +88,7 @@ fn judge(kyma: &Kyma, present: &NamespaceContents, allow_other_kymas: bool) -> R
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use testbed::{Answer, Matching, Scripted};
+    use testbed::{Answer, RequestMatcher, ScriptedServer};
 
     use super::*;
 
@@ -116,11 +116,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_404_of_a_proxy_is_not_a_cluster_without_kymas() {
-        let cluster = Scripted::start().await.unwrap();
-        cluster.always(Matching::any(), Answer::html(404, "page not found"));
+        let cluster = ScriptedServer::start().await.unwrap();
+        cluster.always(RequestMatcher::any(), Answer::html(404, "page not found"));
         let checked = check(&cluster.access().client().unwrap(), &plain("one"), false).await;
         assert!(matches!(checked, Err(Error::Cluster(_))), "{checked:?}");
-        let crds = Matching::path("/apis/apiextensions.k8s.io/v1/customresourcedefinitions");
+        let crds = RequestMatcher::path("/apis/apiextensions.k8s.io/v1/customresourcedefinitions");
         assert_eq!(cluster.count(&crds), 1);
     }
 

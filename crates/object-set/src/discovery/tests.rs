@@ -1,5 +1,5 @@
 use serde_json::json;
-use testbed::Scripted;
+use testbed::ScriptedServer;
 
 use super::*;
 
@@ -102,7 +102,7 @@ fn cached(kinds: Kinds) -> Discovery {
 
 #[tokio::test]
 async fn kinds_of_crds_are_added_without_a_request() {
-    let server = Scripted::start().await.unwrap();
+    let server = ScriptedServer::start().await.unwrap();
     let client = server.access().client().unwrap();
     let discovery = cached(kinds());
     let seen = discovery.kinds(&client).await.unwrap();
@@ -117,11 +117,11 @@ async fn kinds_of_crds_are_added_without_a_request() {
     assert!(extended.get(&Gvk::new("y.io", "v1beta1", "Gadget")).is_some());
     assert!(extended.api_versions().contains(&"y.io/v1beta1".to_owned()));
     assert_eq!(seen.preferred(&thing).unwrap().resource.version, "v2", "an earlier result stays");
-    assert!(server.seen().is_empty(), "{:?}", server.seen());
+    assert!(server.requests().is_empty(), "{:?}", server.requests());
 
     // The added kinds do not prove that another kind is absent.
     assert!(discovery.newer_than(&seen, &client).await.is_err(), "the server has no discovery");
-    assert!(!server.seen().is_empty());
+    assert!(!server.requests().is_empty());
 }
 
 #[tokio::test]

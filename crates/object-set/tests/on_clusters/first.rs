@@ -7,14 +7,14 @@ use kube::Api;
 use kube::api::PostParams;
 use kyma_object_set::{AdoptionPolicy, Cluster, Identity, NoObservations, Outcome, Refusal};
 use serde_json::json;
-use testbed::{Answer, Matching, Scripted};
+use testbed::{Answer, RequestMatcher, ScriptedServer};
 
 use super::story::{Story, TEST_ENV, config_map, outcome};
 
 /// Starts an owner that expects new objects, behind a proxy that counts its requests.
-async fn begin(name: &str) -> Result<(Story, Scripted)> {
+async fn begin(name: &str) -> Result<(Story, ScriptedServer)> {
     let target = TEST_ENV.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
-    let door = Scripted::in_front_of(&target).await?;
+    let door = ScriptedServer::in_front_of(&target).await?;
     let mut story = Story::begin(name).await?;
     story.cluster = Cluster::new(door.access().client()?);
     story.are_new = true;
@@ -22,9 +22,9 @@ async fn begin(name: &str) -> Result<(Story, Scripted)> {
 }
 
 /// Returns the numbers of GET and PATCH requests for a ConfigMap.
-fn counted(story: &Story, door: &Scripted, name: &str) -> (usize, usize) {
+fn counted(story: &Story, door: &ScriptedServer, name: &str) -> (usize, usize) {
     let path = format!("/api/v1/namespaces/{}/configmaps/{name}", story.namespace);
-    let count = |method: &str| door.count(&Matching::path(&path).method(method));
+    let count = |method: &str| door.count(&RequestMatcher::path(&path).method(method));
     (count("GET"), count("PATCH"))
 }
 
@@ -68,7 +68,7 @@ async fn an_existing_object_is_read_before_it_changes() -> Result<()> {
 #[tokio::test]
 async fn a_server_that_refuses_the_resource_version_gets_none() -> Result<()> {
     let (mut story, door) = begin("first-amiss").await?;
-    let patches = Matching::any().method("PATCH");
+    let patches = RequestMatcher::any().method("PATCH");
     door.next(
         1,
         patches,
@@ -114,7 +114,7 @@ async fn a_claim_that_a_read_missed_does_not_count_as_created() -> Result<()> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(story.cluster.client.clone(), &story.namespace);
     claims.create(&PostParams::default(), &serde_json::from_value(claim.clone())?).await?;
     let path = format!("/api/v1/namespaces/{}/persistentvolumeclaims/data", story.namespace);
-    door.next(1, Matching::path(&path).method("GET"), Answer::text(404, "404 page not found"));
+    door.next(1, RequestMatcher::path(&path).method("GET"), Answer::text(404, "404 page not found"));
     story.apply(&claim.to_string()).await?;
     let identity = Identity::new("", "PersistentVolumeClaim", Some(&story.namespace), "data");
     let entry = story.inventory.get(&identity).context("the claim is adopted")?;

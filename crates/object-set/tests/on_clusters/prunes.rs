@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, PostParams};
 use kyma_object_set::{Cluster, Identity, KeepReason, Limits, OWNER_LABEL, ObjectSet};
 use serde_json::json;
-use testbed::{ClusterBuilder, InterceptedRequest, Scripted};
+use testbed::{ClusterBuilder, InterceptedRequest, ScriptedServer};
 
 use super::crds::{crd, crd_id, of_crds, thing};
 use super::removal::is_left;
@@ -108,7 +108,7 @@ async fn an_object_recreated_between_read_and_delete_stays() -> Result<()> {
     let between = move |passing: InterceptedRequest| {
         let somebody = somebody.clone();
         async move {
-            if passing.seen().method == "DELETE" {
+            if passing.received().method == "DELETE" {
                 make_anew(&somebody, "b").await.map_err(io::Error::other)?;
             }
             passing.onward().await
@@ -116,7 +116,7 @@ async fn an_object_recreated_between_read_and_delete_stays() -> Result<()> {
         .boxed()
     };
     let target = TEST_ENV.cluster("target", ClusterBuilder::with_controllers).await?;
-    let server = Scripted::with(Arc::new(between), &target).await?;
+    let server = ScriptedServer::with(Arc::new(between), &target).await?;
     story.cluster = Cluster::new(server.access().client()?);
 
     let removal = story.prune(&applied).await?.unwrap();
@@ -148,7 +148,7 @@ async fn no_object_that_is_created_before_its_crd_is_deleted_is_lost() -> Result
             let (user, namespace, of) = (user.clone(), namespace.clone(), of.clone());
             let outcome = Arc::clone(&outcome);
             async move {
-                let seen = passing.seen();
+                let seen = passing.received();
                 let is_of_crd = seen.path.contains("/customresourcedefinitions/") && seen.method == moment;
                 if is_of_crd && outcome.lock().unwrap().is_none() {
                     let made = create_thing(&user, &namespace, &of).await.is_ok();
@@ -159,7 +159,7 @@ async fn no_object_that_is_created_before_its_crd_is_deleted_is_lost() -> Result
             .boxed()
         };
         let target = TEST_ENV.cluster("target", ClusterBuilder::with_controllers).await?;
-        let server = Scripted::with(Arc::new(between), &target).await?;
+        let server = ScriptedServer::with(Arc::new(between), &target).await?;
         let direct = std::mem::replace(&mut story.cluster, Cluster::new(server.access().client()?));
         let removal = story.prune(&applied).await?.unwrap();
         assert_eq!(*created.lock().unwrap(), Some(survives), "{moment}: {removal:?}");

@@ -11,7 +11,7 @@ use kyma_object_set::{
     Cluster, Failure, Identity, NoObservations, OWNER_LABEL, ObservedObject, Outcome, Refusal,
 };
 use serde_json::json;
-use testbed::{Answer, Matching, Scripted};
+use testbed::{Answer, RequestMatcher, ScriptedServer};
 
 use super::story::{MANAGER, Story, TEST_ENV, config_map, outcome};
 
@@ -192,10 +192,10 @@ async fn objects_not_sent_before_the_deadline_are_sent_by_the_next_run() -> Resu
 #[tokio::test]
 async fn a_conflict_causes_a_read_and_one_retry() -> Result<()> {
     let target = TEST_ENV.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
-    let door = Scripted::in_front_of(&target).await?;
+    let door = ScriptedServer::in_front_of(&target).await?;
     let mut story = Story::begin("race").await?;
     story.cluster = Cluster::new(door.access().client()?);
-    let patches = Matching::any().method("PATCH");
+    let patches = RequestMatcher::any().method("PATCH");
     let conflict = || Answer::failure(409, "Conflict", "the object has been modified");
     door.next(1, patches.clone(), conflict());
     let applied = story.try_apply(&config_map("a", "1"), &NoObservations).await?;

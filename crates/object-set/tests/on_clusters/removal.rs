@@ -12,7 +12,7 @@ use kyma_object_set::{
     Protection, PruneBlocked, Removal, remove,
 };
 use serde_json::{Value, json};
-use testbed::{Answer, Matching, Scripted};
+use testbed::{Answer, RequestMatcher, ScriptedServer};
 
 use super::story::{EVENT_TIMEOUT, Story, config_map, outcome};
 
@@ -326,25 +326,25 @@ fn silent_group(freshness: &str) -> Value {
 
 /// Starts a target that answers 503 for objects of `silent.io`, and returns these discovery responses in turn, the
 /// last one from then on.
-async fn silent_target(told: &[Value]) -> Result<(Scripted, Cluster)> {
+async fn silent_target(told: &[Value]) -> Result<(ScriptedServer, Cluster)> {
     scripted_target(Answer::failure(503, "ServiceUnavailable", "down"), told).await
 }
 
 /// Starts a target that gives this answer for objects of `silent.io`, and these discovery responses in turn, the last
 /// one from then on.
-async fn scripted_target(answer: Answer, told: &[Value]) -> Result<(Scripted, Cluster)> {
-    let target = Scripted::start().await?;
-    target.always(Matching::path("/apis/silent.io"), answer);
+async fn scripted_target(answer: Answer, told: &[Value]) -> Result<(ScriptedServer, Cluster)> {
+    let target = ScriptedServer::start().await?;
+    target.always(RequestMatcher::path("/apis/silent.io"), answer);
     if let [first @ .., last] = told {
         for items in first {
-            target.next(1, Matching::path("/apis"), groups(items));
+            target.next(1, RequestMatcher::path("/apis"), groups(items));
         }
-        target.always(Matching::path("/apis"), groups(last));
+        target.always(RequestMatcher::path("/apis"), groups(last));
     }
-    target.always(Matching::path("/api"), groups(&json!([])));
+    target.always(RequestMatcher::path("/api"), groups(&json!([])));
     let version = json!({"major": "1", "minor": "33", "gitVersion": "v1.33.0", "gitCommit": "", "gitTreeState": "",
         "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
-    target.always(Matching::path("/version"), Answer::json(&version));
+    target.always(RequestMatcher::path("/version"), Answer::json(&version));
     let cluster = Cluster::new(target.access().client()?);
     Ok((target, cluster))
 }
@@ -446,7 +446,7 @@ async fn search_ends_although_the_list_of_a_target_does_not() -> Result<()> {
     let failed =
         sweep::owned(&cluster, &us(), UnlistablePolicy::LeaveOut).await.err().map(|error| error.reason());
     assert_eq!(failed, Some(Reason::TargetAnswerInvalid));
-    assert!(target.count(&Matching::path("/apis/silent.io")) <= 201);
+    assert!(target.count(&RequestMatcher::path("/apis/silent.io")) <= 201);
     Ok(())
 }
 
@@ -457,7 +457,7 @@ async fn a_search_for_owned_objects_skips_unavailable_groups() -> Result<()> {
     let refused =
         sweep::owned(&cluster, &us(), UnlistablePolicy::Fail).await.err().map(|error| error.reason());
     assert_eq!(refused, Some(Reason::DiscoveryFailed), "where nothing else tells what there is");
-    assert_eq!(target.count(&Matching::path("/apis/silent.io")), 0);
+    assert_eq!(target.count(&RequestMatcher::path("/apis/silent.io")), 0);
     Ok(())
 }
 

@@ -18,7 +18,7 @@ use kyma_object_set::{
     Protection, PruneBlocked, Refusal, Removal, remove,
 };
 use serde_json::{Value, json};
-use testbed::{InterceptedRequest, Scripted, SharedTestEnv, until, until_or_why};
+use testbed::{InterceptedRequest, ScriptedServer, SharedTestEnv, until, until_or_why};
 use tokio::sync::Mutex;
 
 use super::deleter::OpenGate;
@@ -248,14 +248,14 @@ impl Story {
         identity: &Identity,
         times: usize,
         write: impl Fn(Api<DynamicObject>, String, usize) -> W + Send + Sync + 'static,
-    ) -> Result<(Scripted, Arc<AtomicUsize>)>
+    ) -> Result<(ScriptedServer, Arc<AtomicUsize>)>
     where
         W: Future<Output = kube::Result<()>> + Send + 'static,
     {
         let left = Arc::new(AtomicUsize::new(times));
         let (api, name, counted) = (self.api(identity).await?, identity.name.clone(), Arc::clone(&left));
         let between = move |passing: InterceptedRequest| {
-            let is_patch = passing.seen().method == "PATCH" && passing.body().starts_with(b"[");
+            let is_patch = passing.received().method == "PATCH" && passing.body().starts_with(b"[");
             let number = counted.load(Ordering::Relaxed);
             let written = (is_patch && number > 0).then(|| {
                 counted.store(number - 1, Ordering::Relaxed);
@@ -270,7 +270,7 @@ impl Story {
             answer.boxed()
         };
         let target = TEST_ENV.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
-        let door = Scripted::with(Arc::new(between), &target).await?;
+        let door = ScriptedServer::with(Arc::new(between), &target).await?;
         self.cluster.client = door.access().client()?;
         Ok((door, left))
     }
@@ -281,7 +281,7 @@ impl Story {
         &mut self,
         identity: &Identity,
         times: usize,
-    ) -> Result<(Scripted, Arc<AtomicUsize>)> {
+    ) -> Result<(ScriptedServer, Arc<AtomicUsize>)> {
         self.write_meanwhile(identity, times, annotate).await
     }
 

@@ -12,7 +12,8 @@ use kube::{Api, ResourceExt};
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, annotations, condition, finalizers, labels};
 use serde_json::json;
 use testbed::{
-    Access, Answer, AuditEvent, Credentials, Matching, ReceivedRequest, Scripted, until, until_quiet,
+    Access, Answer, AuditEvent, Credentials, ReceivedRequest, RequestMatcher, ScriptedServer, until,
+    until_quiet,
 };
 
 mod stage;
@@ -220,7 +221,7 @@ async fn deletion_is_classified_once_the_hub_answers_again() -> Result<()> {
     stage.on_hub::<Kyma>()?.create(&PostParams::default(), &kyma("a")?).await?;
     stage.give_access("a").await?;
     stage.target_has(&ALL).await?;
-    let hub = Scripted::in_front_of(&stage.hub).await?;
+    let hub = ScriptedServer::in_front_of(&stage.hub).await?;
     stage.restart_behind(&hub).await?;
     // Its copy shows that the new process has listed the templates: a list that lacks a template is no deletion.
     let templates = stage.on_hub::<ModuleTemplate>()?;
@@ -229,9 +230,9 @@ async fn deletion_is_classified_once_the_hub_answers_again() -> Result<()> {
     stage.target_has(&all).await?;
 
     // Only the classification of a failure reads just the metadata.
-    let crd = Matching::path(CRD_OF_TEMPLATES).method("GET");
+    let crd = RequestMatcher::path(CRD_OF_TEMPLATES).method("GET");
     let is_attempt = |seen: &ReceivedRequest| crd.fits(seen) && seen.accept.contains("PartialObjectMetadata");
-    let attempts = || hub.seen().iter().filter(|seen| is_attempt(seen)).count();
+    let attempts = || hub.requests().iter().filter(|seen| is_attempt(seen)).count();
     let before = attempts();
     hub.always(crd.clone(), Answer::failure(500, "InternalError", "the hub cannot answer"));
     templates.delete("keda-1.1.0", &DeleteParams::default()).await?;

@@ -14,7 +14,7 @@ use kyma_sdk::rbac::Side;
 use kyma_sdk::{Args, Process, Program, Settings, serve};
 use release_meta_syncer::{Flags, ReleaseMetaSyncer};
 use serde_json::{Value, json};
-use testbed::{Access, AuditMark, Cluster, Scripted, TestEnv, crd_is_served, until};
+use testbed::{Access, AuditMark, Cluster, ScriptedServer, TestEnv, crd_is_served, until};
 use tokio::task::JoinHandle;
 
 pub(crate) const HUB: &str = "kcp-system";
@@ -81,7 +81,7 @@ impl Stage {
     }
 
     /// Restarts the operator, which then connects to the hub through this server.
-    pub(crate) async fn restart_behind(&mut self, hub: &Scripted) -> Result<()> {
+    pub(crate) async fn restart_behind(&mut self, hub: &ScriptedServer) -> Result<()> {
         let operator = self.hub.service_account(HUB, "release-meta-syncer").await?;
         self.restart_as(&hub.access_of(&operator), &[]).await
     }

@@ -1,7 +1,7 @@
 use anyhow::Result;
 use kyma_targets::{AccessPolicy, Limits};
 use serde_json::{Value, json};
-use testbed::{Answer, Matching, Scripted};
+use testbed::{Answer, RequestMatcher, ScriptedServer};
 
 use super::*;
 
@@ -14,13 +14,13 @@ fn secret(version: u64) -> PartialObjectMeta<Secret> {
 }
 
 /// Returns a hub with one access Secret, and the `Access` that reads it.
-async fn hub() -> Result<(Scripted, Access)> {
-    let server = Scripted::start().await?;
+async fn hub() -> Result<(ScriptedServer, Access)> {
+    let server = ScriptedServer::start().await?;
     let mut whole: Value = serde_json::to_value(secret(1))?;
     let kubeconfig = k8s_openapi::ByteString(server.access().kubeconfig().into_bytes());
     (whole["apiVersion"], whole["kind"]) = ("v1".into(), "Secret".into());
     whole["data"] = json!({"config": kubeconfig});
-    server.always(Matching::path(PATH), Answer::json(&whole));
+    server.always(RequestMatcher::path(PATH), Answer::json(&whole));
     let policy = AccessPolicy { allow_loopback: true, ..AccessPolicy::default() };
     let targets = Targets::new(policy, Limits::default(), "test/0.1.0", "test", 10);
     let access = Access::new(server.access().client()?, "hub", targets);
@@ -69,7 +69,7 @@ async fn all_who_ask_at_once_before_the_target_is_known_cost_two_reads() -> Resu
     let all = (0..asked).map(|_| access.target(&reference));
     let reached = futures::future::join_all(all).await;
     assert!(reached.iter().all(Result::is_ok) && reached.len() == asked);
-    assert_eq!(server.count(&Matching::path(PATH)), 2);
+    assert_eq!(server.count(&RequestMatcher::path(PATH)), 2);
     Ok(())
 }
 
@@ -84,12 +84,12 @@ async fn a_secret_is_gone_only_if_the_answer_names_it() -> Result<()> {
     ];
     for answer in of_proxy {
         server.clear();
-        server.always(Matching::path(PATH), answer.clone());
+        server.always(RequestMatcher::path(PATH), answer.clone());
         let failed = access.is_gone("a").await.map_err(|failure| failure.reason);
         assert_eq!(failed, Err(Reason::HubUnavailable), "{answer:?}");
     }
     server.clear();
-    server.always(Matching::path(PATH), Answer::not_found("", "secrets", "a"));
+    server.always(RequestMatcher::path(PATH), Answer::not_found("", "secrets", "a"));
     assert!(access.is_gone("a").await?);
     Ok(())
 }

@@ -10,7 +10,7 @@ use kyma_sdk::{
     none_if_absent, patch_finalizers, remove_finalizer,
 };
 use serde_json::json;
-use testbed::{Answer, Matching, Scripted};
+use testbed::{Answer, RequestMatcher, ScriptedServer};
 
 const PATH: &str = "/api/v1/namespaces/n/configmaps/a";
 
@@ -31,9 +31,9 @@ fn proof() -> Answer {
 }
 
 /// Returns a cluster that gives this answer to all calls for the ConfigMap.
-async fn cluster(answer: Answer) -> Result<(Scripted, Api<ConfigMap>)> {
-    let server = Scripted::start().await?;
-    server.always(Matching::path(PATH), answer);
+async fn cluster(answer: Answer) -> Result<(ScriptedServer, Api<ConfigMap>)> {
+    let server = ScriptedServer::start().await?;
+    server.always(RequestMatcher::path(PATH), answer);
     let maps: Api<ConfigMap> = Api::namespaced(server.access().client()?, "n");
     Ok((server, maps))
 }
@@ -84,7 +84,7 @@ async fn the_gate_reports_an_object_as_gone_only_if_the_answer_names_it() -> Res
         let request = DeleteRequest::new(&kind, &live, &["mine"]);
         let deleted = gate.carry_out(&server.access().client()?, &request).await;
         assert!(matches!(deleted, Err(DeleteError::Call(_))), "{name}: {deleted:?}");
-        assert_eq!(server.count(&Matching::path(PATH).method("DELETE")), 1, "{name}");
+        assert_eq!(server.count(&RequestMatcher::path(PATH).method("DELETE")), 1, "{name}");
     }
     let (server, _) = cluster(proof()).await?;
     let request = DeleteRequest::new(&kind, &live, &["mine"]);

@@ -14,7 +14,7 @@ use kyma_sdk::{
     find_blockers,
 };
 use serde_json::json;
-use testbed::{Answer, Cluster, Matching, Scripted, until};
+use testbed::{Answer, Cluster, RequestMatcher, ScriptedServer, until};
 
 use crate::{SOON, cluster, serve, target};
 
@@ -100,7 +100,7 @@ async fn no_answer_is_not_an_answer() -> Result<()> {
     let client = target("nobody", &nobody)?.client();
     let forbidden = find_blockers(&client, &blocking("Sample", &[])).await.unwrap_err();
     assert_eq!(forbidden.reason, Reason::TargetForbidden);
-    let server = Scripted::in_front_of(&cluster).await?;
+    let server = ScriptedServer::in_front_of(&cluster).await?;
     let lists = ["v1", "v1beta1"].map(|version| format!("/apis/{GROUP}/{version}/samples"));
     let refusals =
         [Answer::failure(503, "ServiceUnavailable", "not now"), Answer::html(404, "page of a proxy")];
@@ -108,7 +108,7 @@ async fn no_answer_is_not_an_answer() -> Result<()> {
         for refusal in &refusals {
             server.clear();
             for path in &paths {
-                server.always(Matching::path(path), refusal.clone());
+                server.always(RequestMatcher::path(path), refusal.clone());
             }
             let client = target(&paths[0], server.access())?.client();
             let failed = find_blockers(&client, &blocking("Sample", &[])).await;

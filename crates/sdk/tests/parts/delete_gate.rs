@@ -9,7 +9,7 @@ use kube::api::{ApiResource, DeleteParams, ObjectMeta, PostParams};
 use kyma_sdk::api::{HelmComponent, HelmComponentSpec, Pause, PauseScope, PauseSpec, Reason};
 use kyma_sdk::{DeleteError, DeleteGate, DeleteRequest, PausedOperations};
 use serde_json::json;
-use testbed::{Answer, Matching, Scripted, until};
+use testbed::{Answer, RequestMatcher, ScriptedServer, until};
 
 use crate::{SOON, cluster, runtime};
 
@@ -22,7 +22,7 @@ fn live(name: &str) -> ObjectMeta {
 }
 
 /// Returns the reason for which the gate refuses the deletion of an object.
-async fn refusal(gate: &DeleteGate, target: &Scripted) -> Result<Option<Reason>> {
+async fn refusal(gate: &DeleteGate, target: &ScriptedServer) -> Result<Option<Reason>> {
     let (kind, live) = (ApiResource::erase::<ConfigMap>(&()), live("a"));
     let request = DeleteRequest::new(&kind, &live, &["mine"]);
     match gate.carry_out(&target.access().client()?, &request).await {
@@ -37,8 +37,8 @@ async fn the_eleventh_key_of_one_secret_is_a_mass_deletion() -> Result<()> {
     let hub = cluster().await?;
     let namespace = hub.namespace("gate-brake").await?;
     let runtime = runtime(&hub, &namespace).await?;
-    let target = Scripted::start().await?;
-    let deletes = Matching::any().method("DELETE");
+    let target = ScriptedServer::start().await?;
+    let deletes = RequestMatcher::any().method("DELETE");
     target.always(
         deletes.clone(),
         Answer::json(&json!({"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 200})),
@@ -86,13 +86,13 @@ async fn nothing_is_deleted_while_a_pause_holds() -> Result<()> {
         Ok(paused_operations.deletes().is_some().then_some(paused_operations))
     })
     .await?;
-    let target = Scripted::start().await?;
+    let target = ScriptedServer::start().await?;
     for gate in
         [DeleteGate::new(&paused_operations, &runtime.brake, "t"), DeleteGate::uncounted(&paused_operations)]
     {
         assert_eq!(refusal(&gate, &target).await?, Some(Reason::Paused));
     }
-    assert_eq!(target.count(&Matching::any().method("DELETE")), 0);
+    assert_eq!(target.count(&RequestMatcher::any().method("DELETE")), 0);
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use kube::{
 use kyma_sdk::api::{HelmComponent, crds};
 use kyma_sdk::{Component, Context, Failure, Mode, Progress, Removal, Rule, Waker, drive};
 use serde_json::json;
-use testbed::{Cluster, EventDelivery, InterceptedRequest, Scripted, disordered, until};
+use testbed::{Cluster, EventDelivery, InterceptedRequest, ScriptedServer, disorder_events, until};
 
 use crate::{SOON, cluster, connect, serve};
 
@@ -48,10 +48,10 @@ impl Component for RemovalCounter {
 }
 
 /// Starts a proxy to the hub that delays events of deleted components, and counts requests for single components.
-async fn late_ends(hub: &Cluster, asked: &Arc<AtomicUsize>) -> Result<Scripted> {
+async fn late_ends(hub: &Cluster, asked: &Arc<AtomicUsize>) -> Result<ScriptedServer> {
     let asked = Arc::clone(asked);
     let between = move |passing: InterceptedRequest| {
-        let seen = passing.seen();
+        let seen = passing.received();
         let is_list = seen.path.ends_with("/helmcomponents");
         let is_watch = is_list && seen.query.contains("watch=true");
         asked.fetch_add(usize::from(is_list && seen.query.contains("metadata.name")), Ordering::Relaxed);
@@ -61,20 +61,20 @@ async fn late_ends(hub: &Cluster, asked: &Arc<AtomicUsize>) -> Result<Scripted> 
                 Some("DELETED") => EventDelivery::Late(LATE),
                 _ => EventDelivery::OnTime,
             };
-            Ok(if is_watch { disordered(answer, fate) } else { answer })
+            Ok(if is_watch { disorder_events(answer, fate) } else { answer })
         }
         .boxed()
     };
-    Scripted::with(Arc::new(between), hub).await
+    ScriptedServer::with(Arc::new(between), hub).await
 }
 
 /// Starts a proxy to the hub that orders the removal of the module just before the first release of the component.
-async fn late_release(hub: &Cluster, components: &Api<HelmComponent>) -> Result<Scripted> {
+async fn late_release(hub: &Cluster, components: &Api<HelmComponent>) -> Result<ScriptedServer> {
     let (components, is_first) = (components.clone(), Arc::new(AtomicBool::new(true)));
     let between = move |passing: InterceptedRequest| {
         let (components, is_first) = (components.clone(), Arc::clone(&is_first));
         async move {
-            let releases = passing.seen().path.ends_with(NAME)
+            let releases = passing.received().path.ends_with(NAME)
                 && String::from_utf8_lossy(passing.body()).contains(r#""op":"remove""#);
             if releases && is_first.swap(false, Ordering::Relaxed) {
                 let order = json!({ "spec": { "deletionPolicy": "Delete" } });
@@ -85,7 +85,7 @@ async fn late_release(hub: &Cluster, components: &Api<HelmComponent>) -> Result<
         }
         .boxed()
     };
-    Scripted::with(Arc::new(between), hub).await
+    ScriptedServer::with(Arc::new(between), hub).await
 }
 
 /// Creates the component, and waits until it is installed.

@@ -21,7 +21,7 @@ use kyma_sdk::{
     targets::{Grant, SecretKey},
 };
 use serde_json::json;
-use testbed::{Answer, Cluster, Matching, Scripted, until};
+use testbed::{Answer, Cluster, RequestMatcher, ScriptedServer, until};
 
 use crate::{SOON, cluster, target};
 
@@ -92,7 +92,7 @@ async fn put(cluster: &Cluster, namespace: &str, name: &str) -> Result<()> {
 struct Front {
     cluster: Cluster,
     namespace: String,
-    server: Scripted,
+    server: ScriptedServer,
     /// Path of the ConfigMaps in the namespace.
     path: String,
 }
@@ -101,7 +101,7 @@ impl Front {
     async fn of(name: &str) -> Result<Self> {
         let cluster = cluster().await?;
         let namespace = cluster.namespace(name).await?;
-        let server = Scripted::in_front_of(&cluster).await?;
+        let server = ScriptedServer::in_front_of(&cluster).await?;
         let path = format!("/api/v1/namespaces/{namespace}/configmaps");
         Ok(Self { cluster, namespace, server, path })
     }
@@ -268,8 +268,8 @@ async fn joiner_of_a_listed_stream_gets_one_event_for_itself() -> Result<()> {
 
 #[tokio::test]
 async fn joiner_of_a_stream_without_list_waits_for_the_list() -> Result<()> {
-    let server = Scripted::start().await?;
-    server.always(Matching::any(), Answer::failure(503, "ServiceUnavailable", "down"));
+    let server = ScriptedServer::start().await?;
+    server.always(RequestMatcher::any(), Answer::failure(503, "ServiceUnavailable", "down"));
     let target = target("unlisted", server.access())?;
     let log = Log::default();
     let watches = Watches::new("test", &Process::new()?, JoinLog(log.clone()));
@@ -290,7 +290,7 @@ async fn accepted(name: &str, content: Content) -> Result<BTreeSet<String>> {
     log.until("listed ").await?;
     put(&cluster, &namespace, "new").await?;
     log.until("applied new").await?;
-    let asked = server.seen().into_iter().filter(|request| request.path == path);
+    let asked = server.requests().into_iter().filter(|request| request.path == path);
     Ok(asked.map(|request| request.accept).collect())
 }
 
@@ -310,8 +310,8 @@ async fn of_objects_whose_metadata_is_enough_no_more_is_asked_for() -> Result<()
 #[tokio::test]
 async fn an_expired_watch_is_listed_anew_and_nothing_is_missed() -> Result<()> {
     let Front { cluster, namespace, server, path } = Front::of("expired").await?;
-    server.next(1, Matching::watch(&path), Answer::watch_expired());
-    server.next(1, Matching::watch(&path), Answer::expired());
+    server.next(1, RequestMatcher::watch(&path), Answer::watch_expired());
+    server.next(1, RequestMatcher::watch(&path), Answer::expired());
     let target = target("expired", server.access())?;
     let log = Log::default();
     let watches = log.watches(SOON);
@@ -331,7 +331,7 @@ async fn a_stream_that_broke_off_in_the_future_of_its_target_is_listed_anew() ->
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "lost", "namespace": namespace, "uid": "u", "resourceVersion": "999999999999"},
     }});
-    server.next(1, Matching::watch(&path), Answer::raw(format!("{lost}\n")));
+    server.next(1, RequestMatcher::watch(&path), Answer::raw(format!("{lost}\n")));
     let target = target("restored", server.access())?;
     let log = Log::default();
     let watches = log.watches(SOON);
@@ -350,7 +350,7 @@ async fn event_without_version_shows_why_the_stream_is_not_healthy() -> Result<(
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "odd", "namespace": front.namespace, "uid": "u"},
     }});
-    front.server.always(Matching::watch(&front.path), Answer::raw(format!("{event}\n")));
+    front.server.always(RequestMatcher::watch(&front.path), Answer::raw(format!("{event}\n")));
     let target = target("versionless", front.server.access())?;
     let log = Log::default();
     let watches = log.watches(SOON);
@@ -369,7 +369,7 @@ async fn event_without_version_shows_why_the_stream_is_not_healthy() -> Result<(
 #[tokio::test]
 async fn every_request_of_a_watch_that_ends_early_has_its_selectors() -> Result<()> {
     let Front { cluster, namespace, server, path } = Front::of("selected").await?;
-    server.next(1, Matching::watch(&path), Answer::raw(String::new()));
+    server.next(1, RequestMatcher::watch(&path), Answer::raw(String::new()));
     let target = target("selected", server.access())?;
     let log = Log::default();
     let watches = log.watches(SOON);
@@ -378,7 +378,7 @@ async fn every_request_of_a_watch_that_ends_early_has_its_selectors() -> Result<
     put(&cluster, &namespace, "new").await?;
     log.until("applied new").await?;
     assert_eq!(log.count("listed "), 1, "the watch continues without a list");
-    let seen = server.seen();
+    let seen = server.requests();
     let requests: Vec<_> = seen.iter().filter(|request| request.path == path).collect();
     let looks_at_version = |query: &str| query.split('&').any(|part| part == "limit=1");
     assert!(requests.iter().any(|request| looks_at_version(&request.query)), "{requests:?}");
@@ -389,7 +389,7 @@ async fn every_request_of_a_watch_that_ends_early_has_its_selectors() -> Result<
 #[tokio::test]
 async fn a_silent_stream_is_not_trusted() -> Result<()> {
     let Front { cluster, namespace, server, path } = Front::of("silent").await?;
-    server.next(1, Matching::watch(&path), Answer::watch(&[]));
+    server.next(1, RequestMatcher::watch(&path), Answer::watch(&[]));
     let target = target("silent", server.access())?;
     let log = Log::default();
     let watches = log.watches(Duration::from_millis(500));
@@ -405,12 +405,12 @@ async fn a_silent_stream_is_not_trusted() -> Result<()> {
 #[tokio::test]
 async fn a_stream_that_may_list_and_not_watch_says_why_and_does_not_seem_to_recover() -> Result<()> {
     let Front { cluster, namespace, server, path } = Front::of("refused").await?;
-    server.always(Matching::watch(&path), Answer::failure(403, "Forbidden", "no"));
+    server.always(RequestMatcher::watch(&path), Answer::failure(403, "Forbidden", "no"));
     let target = target("refused", server.access())?;
     let log = Log::default();
     let watches = log.watches(SOON);
     watches.subscribe(&target, &"one", [maps_in(&namespace)])?;
-    let refusals = || server.count(&Matching::watch(&path));
+    let refusals = || server.count(&RequestMatcher::watch(&path));
     until("it is tried again, and again", SOON, || async { Ok((refusals() >= 4).then_some(())) }).await?;
     assert_eq!(log.count("listed "), 1, "a list alone is no recovery");
     let unhealthy = watches.unhealthy(&target, [maps_in(&namespace)]);
@@ -471,7 +471,7 @@ async fn changed_access_ends_the_streams_that_went_through_it() -> Result<()> {
 /// A pass that read the target before the Secret changed ends after the change.
 #[tokio::test]
 async fn nothing_is_opened_late_with_access_that_changed() -> Result<()> {
-    let server = Scripted::start().await?;
+    let server = ScriptedServer::start().await?;
     let watches = Log::default().watches(SOON);
     let watch_spec = || [maps_in("default")];
     let (first, second) = (Grant::default(), Grant::default());
@@ -495,7 +495,7 @@ async fn nothing_is_opened_late_with_access_that_changed() -> Result<()> {
 
 #[tokio::test]
 async fn subscription_of_withdrawn_access_ends_with_its_stream() -> Result<()> {
-    let server = Scripted::start().await?;
+    let server = ScriptedServer::start().await?;
     let watches = Log::default().watches(SOON);
     let grant = Grant::default();
     let target = target("withdrawn", server.access())?.granted(grant.clone());
@@ -510,7 +510,7 @@ async fn subscription_of_withdrawn_access_ends_with_its_stream() -> Result<()> {
 
 #[tokio::test]
 async fn streams_on_one_target_are_bounded() -> Result<()> {
-    let server = Scripted::start().await?;
+    let server = ScriptedServer::start().await?;
     let target = target("bounded", server.access())?;
     let watches = Log::default().watches(SOON);
     let kinds = (0..200).map(|number| WatchSpec { plural: format!("kinds{number}"), ..maps_in("default") });

@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::DeleteParams;
 use kyma_api::{ErrorClass, Reason};
 use kyma_targets::{AccessPolicy, AddressRefusal, ServiceAccount, Streams, TargetError, TlsFault, classify};
-use testbed::{Matching, Scripted, free_address};
+use testbed::{RequestMatcher, ScriptedServer, free_address};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -14,7 +14,7 @@ use crate::{LONG_TIMEOUT, config_map, fails, get, loopback, secret, target, targ
 
 #[tokio::test]
 async fn refused_addresses_get_no_connection_at_all() -> Result<()> {
-    let server = Scripted::start().await?;
+    let server = ScriptedServer::start().await?;
     let by_name =
         server.access().at(server.access().url.replace("127.0.0.1", "localhost"), &server.access().ca);
     for access in [server.access(), &by_name] {
@@ -32,19 +32,19 @@ async fn refused_addresses_get_no_connection_at_all() -> Result<()> {
 
 #[tokio::test]
 async fn a_certificate_of_another_authority_is_refused() -> Result<()> {
-    let (server, other) = (Scripted::start().await?, Scripted::start().await?);
+    let (server, other) = (ScriptedServer::start().await?, ScriptedServer::start().await?);
     let access = server.access().at(&server.access().url, &other.access().ca);
     let error = fails(&target(&targets(loopback()), &access)?).await?;
     let address = access.url.trim_start_matches("https://").to_owned();
     let cause = Box::new(TargetError::Tls(TlsFault::UnknownAuthority));
     assert_eq!(error, TargetError::Connection { address, cause });
-    assert!(server.seen().is_empty(), "a request was sent to an untrusted server");
+    assert!(server.requests().is_empty(), "a request was sent to an untrusted server");
     Ok(())
 }
 
 #[tokio::test]
 async fn places_where_nobody_answers_are_told_apart() -> Result<()> {
-    let server = Scripted::start().await?;
+    let server = ScriptedServer::start().await?;
     let closed = free_address()?;
     let at = |url: &str| server.access().at(url, &server.access().ca);
     let rows = [
@@ -71,7 +71,7 @@ async fn places_where_nobody_answers_are_told_apart() -> Result<()> {
 
 #[tokio::test]
 async fn certificates_and_keys_that_are_none_are_told_by_field() -> Result<()> {
-    let server = Scripted::start().await?;
+    let server = ScriptedServer::start().await?;
     let with = |key: &str, value: &str| {
         let line = |line: &str| match line.trim_start().split_once(": ") {
             Some((name, _)) if name == key => format!("    {key}: {value}"),
@@ -96,12 +96,12 @@ async fn certificates_and_keys_that_are_none_are_told_by_field() -> Result<()> {
 
 #[tokio::test]
 async fn the_user_agent_names_operator_replica_and_component() -> Result<()> {
-    let server = Scripted::start().await?;
-    server.always(Matching::any(), config_map());
+    let server = ScriptedServer::start().await?;
+    server.always(RequestMatcher::any(), config_map());
     let target = target(&targets(loopback()), server.access())?;
     get(&target).await?;
     read(target.acting_for("component-uid", None).client()).await?;
-    let agents: Vec<_> = server.seen().into_iter().map(|request| request.user_agent).collect();
+    let agents: Vec<_> = server.requests().into_iter().map(|request| request.user_agent).collect();
     assert_eq!(agents, ["tester/1.2.3 (replica-0)", "tester/1.2.3 (replica-0; component-uid)"]);
     Ok(())
 }
@@ -113,8 +113,8 @@ async fn read(client: kube::Client) -> Result<()> {
 
 #[tokio::test]
 async fn an_account_is_on_every_call_for_a_component_and_shared_streams_only_read() -> Result<()> {
-    let server = Scripted::start().await?;
-    server.always(Matching::any(), config_map());
+    let server = ScriptedServer::start().await?;
+    server.always(RequestMatcher::any(), config_map());
     let target = target(&targets(loopback()), server.access())?;
     let account = ServiceAccount::new("kyma-system", "installer").context("an account")?;
     let acting = target.acting_for("uid", Some(account));
@@ -129,7 +129,7 @@ async fn an_account_is_on_every_call_for_a_component_and_shared_streams_only_rea
     assert_eq!(written(streams.client()).await.err(), Some(TargetError::Request));
     get(&target).await?;
     let users: Vec<_> =
-        server.seen().into_iter().map(|request| (request.method, request.impersonated)).collect();
+        server.requests().into_iter().map(|request| (request.method, request.impersonated)).collect();
     let account = "system:serviceaccount:kyma-system:installer";
     let expected = [("GET", account), ("DELETE", account), ("GET", ""), ("GET", "")];
     assert_eq!(users, expected.map(|(method, user)| (method.to_owned(), user.to_owned())));
@@ -155,8 +155,8 @@ async fn proxy_once(listener: TcpListener) -> Result<String> {
 
 #[tokio::test]
 async fn an_allowed_proxy_is_tunneled_through_and_judged_like_a_target() -> Result<()> {
-    let server = Scripted::start().await?;
-    server.always(Matching::any(), config_map());
+    let server = ScriptedServer::start().await?;
+    server.always(RequestMatcher::any(), config_map());
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let proxied = format!("    proxy-url: http://{address}\n    certificate-authority-data:");

@@ -10,7 +10,7 @@ use kube::api::{ListParams, WatchParams};
 use kyma_api::{ErrorClass, Reason};
 use kyma_targets::{AccessPolicy, Limits, STAMP_NAME, STAMP_NAMESPACE, TargetError, classify};
 use serde_json::json;
-use testbed::{Answer, Matching, Scripted};
+use testbed::{Answer, RequestMatcher, ScriptedServer};
 
 use crate::{CALL, PLANTED, fails, limits, loopback, short_calls, target, targets, targets_within};
 
@@ -19,7 +19,7 @@ const UNBOUNDED: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn every_fault_is_bounded_and_told_by_reason_without_foreign_text() -> Result<()> {
-    let server = Scripted::start().await?;
+    let server = ScriptedServer::start().await?;
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": PLANTED.repeat(100)}});
     let rows = [
         (Answer::silence(), Reason::TargetTimeout),
@@ -43,7 +43,7 @@ async fn every_fault_is_bounded_and_told_by_reason_without_foreign_text() -> Res
     ];
     for (answer, reason) in rows {
         server.clear();
-        server.always(Matching::path("/api/v1"), answer.clone());
+        server.always(RequestMatcher::path("/api/v1"), answer.clone());
         // Uses a new cache each time, so that no breaker is open already.
         let limits = if reason == Reason::TargetTimeout { short_calls() } else { limits() };
         let target = target(&targets_within(limits, loopback()), server.access())?;
@@ -58,11 +58,12 @@ async fn every_fault_is_bounded_and_told_by_reason_without_foreign_text() -> Res
 
 #[tokio::test]
 async fn a_404_that_does_not_name_the_stamp_hides_none() -> Result<()> {
-    let server = Scripted::start().await?;
+    let server = ScriptedServer::start().await?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": "kube-system", "uid": "u"}});
-    server.always(Matching::path("/api/v1/namespaces/kube-system"), Answer::json(&namespace));
-    let stamp = Matching::path(&format!("/api/v1/namespaces/{STAMP_NAMESPACE}/configmaps/{STAMP_NAME}"));
+    server.always(RequestMatcher::path("/api/v1/namespaces/kube-system"), Answer::json(&namespace));
+    let stamp =
+        RequestMatcher::path(&format!("/api/v1/namespaces/{STAMP_NAMESPACE}/configmaps/{STAMP_NAME}"));
     server.next(1, stamp.clone(), Answer::failure(404, "NotFound", "no such cluster"));
     server.always(stamp, Answer::not_found("", "configmaps", STAMP_NAME));
     let target = target(&targets(loopback()), server.access())?;
@@ -74,8 +75,8 @@ async fn a_404_that_does_not_name_the_stamp_hides_none() -> Result<()> {
 
 #[tokio::test]
 async fn a_redirect_is_not_followed_and_our_token_goes_nowhere_else() -> Result<()> {
-    let (server, thief) = (Scripted::start().await?, Scripted::start().await?);
-    server.always(Matching::any(), Answer::redirect(&format!("{}/stolen", thief.access().url)));
+    let (server, thief) = (ScriptedServer::start().await?, ScriptedServer::start().await?);
+    server.always(RequestMatcher::any(), Answer::redirect(&format!("{}/stolen", thief.access().url)));
     let error = fails(&target(&targets(loopback()), server.access())?).await?;
     assert_eq!(error, TargetError::Redirected(302));
     assert_eq!(thief.connections(), 0);
@@ -84,10 +85,10 @@ async fn a_redirect_is_not_followed_and_our_token_goes_nowhere_else() -> Result<
 
 #[tokio::test]
 async fn reasons_stay_the_same_however_often_one_asks() -> Result<()> {
-    let silent = Scripted::start().await?;
-    silent.always(Matching::any(), Answer::silence());
-    let broken = Scripted::start().await?;
-    broken.always(Matching::any(), Answer::html(502, PLANTED));
+    let silent = ScriptedServer::start().await?;
+    silent.always(RequestMatcher::any(), Answer::silence());
+    let broken = ScriptedServer::start().await?;
+    broken.always(RequestMatcher::any(), Answer::html(502, PLANTED));
     let rows = [
         (limits(), AccessPolicy::default(), silent.access(), Reason::AccessRefused),
         (short_calls(), loopback(), silent.access(), Reason::TargetTimeout),
@@ -106,8 +107,8 @@ async fn reasons_stay_the_same_however_often_one_asks() -> Result<()> {
 
 #[tokio::test]
 async fn a_cluster_that_a_proxy_does_not_find_is_unreachable() -> Result<()> {
-    let server = Scripted::start().await?;
-    server.always(Matching::any(), Answer::not_found("management.example.org", "clusters", "c-1"));
+    let server = ScriptedServer::start().await?;
+    server.always(RequestMatcher::any(), Answer::not_found("management.example.org", "clusters", "c-1"));
     let target = target(&targets(loopback()), server.access())?;
     let error = target.identify().await.err().context("an error was expected")?;
     assert_eq!(error, TargetError::NotApiServer(404));
@@ -117,7 +118,7 @@ async fn a_cluster_that_a_proxy_does_not_find_is_unreachable() -> Result<()> {
 
 #[tokio::test]
 async fn denials_with_any_code_neither_suspend_nor_slow_a_target() -> Result<()> {
-    let server = Scripted::start().await?;
+    let server = ScriptedServer::start().await?;
     let policy = "x is forbidden: ValidatingAdmissionPolicy 'labels' with binding 'b' denied request: no";
     let webhook = "admission webhook \"w.example.org\" denied the request: no";
     for (code, reason, message) in [
@@ -127,7 +128,7 @@ async fn denials_with_any_code_neither_suspend_nor_slow_a_target() -> Result<()>
         (503, "ServiceUnavailable", webhook),
     ] {
         server.clear();
-        server.always(Matching::path("/api/v1"), Answer::failure(code, reason, message));
+        server.always(RequestMatcher::path("/api/v1"), Answer::failure(code, reason, message));
         let target = target(&targets(loopback()), server.access())?;
         for attempt in 0..5 {
             let error = fails(&target).await?;
@@ -139,8 +140,8 @@ async fn denials_with_any_code_neither_suspend_nor_slow_a_target() -> Result<()>
 
 #[tokio::test]
 async fn a_server_that_only_accepts_connections_is_given_up_in_time() -> Result<()> {
-    let server = Scripted::start().await?;
-    server.set_deaf(true);
+    let server = ScriptedServer::start().await?;
+    server.set_unresponsive(true);
     let limits = Limits { connect: CALL, ..limits() };
     let started = Instant::now();
     let error = fails(&target(&targets_within(limits, loopback()), server.access())?).await?;
@@ -151,11 +152,11 @@ async fn a_server_that_only_accepts_connections_is_given_up_in_time() -> Result<
 
 #[tokio::test]
 async fn a_silent_watch_ends_and_one_endless_event_too() -> Result<()> {
-    let server = Scripted::start().await?;
+    let server = ScriptedServer::start().await?;
     let bookmark = json!({"type": "BOOKMARK", "object": {"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"resourceVersion": "7"}}});
-    server.next(1, Matching::any(), Answer::watch(&[bookmark]));
-    server.next(1, Matching::any(), Answer::endless());
+    server.next(1, RequestMatcher::any(), Answer::watch(&[bookmark]));
+    server.next(1, RequestMatcher::any(), Answer::endless());
     let rows = [
         (Limits { watch_idle: CALL, ..limits() }, Reason::TargetTimeout),
         (limits(), Reason::TargetAnswerInvalid),
@@ -173,10 +174,10 @@ async fn a_silent_watch_ends_and_one_endless_event_too() -> Result<()> {
 
 #[tokio::test]
 async fn a_list_page_within_the_limit_arrives_whole() -> Result<()> {
-    let server = Scripted::start().await?;
+    let server = ScriptedServer::start().await?;
     let items: Vec<_> = (0..300).map(|n| json!({"metadata": {"name": format!("m-{n}")}})).collect();
     let list = json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {}, "items": items});
-    server.always(Matching::any(), Answer::json(&list));
+    server.always(RequestMatcher::any(), Answer::json(&list));
     let target = target(&targets(loopback()), server.access())?;
     let maps = Api::<ConfigMap>::namespaced(target.client(), "default");
     assert_eq!(maps.list(&ListParams::default()).await?.items.len(), 300);

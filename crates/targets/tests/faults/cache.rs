@@ -2,14 +2,14 @@
 
 use anyhow::Result;
 use kyma_targets::{KubeconfigError, SecretKey, TargetError};
-use testbed::{Matching, Scripted};
+use testbed::{RequestMatcher, ScriptedServer};
 
 use crate::{config_map, get, loopback, secret, targets};
 
 #[tokio::test]
 async fn the_cache_is_keyed_by_version_and_bounded() -> Result<()> {
-    let server = Scripted::start().await?;
-    server.always(Matching::any(), config_map());
+    let server = ScriptedServer::start().await?;
+    server.always(RequestMatcher::any(), config_map());
     let targets = targets(loopback());
     let kubeconfig = server.access().kubeconfig();
     for _ in 0..3 {
@@ -40,7 +40,7 @@ async fn the_cache_is_keyed_by_version_and_bounded() -> Result<()> {
 
 #[tokio::test]
 async fn a_secret_that_became_useless_is_not_served_from_the_cache() -> Result<()> {
-    let server = Scripted::start().await?;
+    let server = ScriptedServer::start().await?;
     let targets = targets(loopback());
     targets.from_secret(&secret(server.access().kubeconfig(), "1"), "config")?;
     let broken = targets.from_secret(&secret("no kubeconfig".into(), "2"), "config").map(drop);

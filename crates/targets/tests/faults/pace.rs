@@ -11,7 +11,7 @@ use kube::api::{Patch, PatchParams, WatchParams};
 use kyma_api::Reason;
 use kyma_targets::{Limits, TargetError, TargetEvent, WatchPace};
 use serde_json::json;
-use testbed::{Answer, Matching, Scripted};
+use testbed::{Answer, RequestMatcher, ScriptedServer};
 
 use crate::{
     LONG_TIMEOUT, config_map, fails, get, limits, loopback, secret, target, targets, targets_within,
@@ -19,8 +19,8 @@ use crate::{
 
 #[tokio::test]
 async fn after_three_failures_calls_cost_nothing_and_recovery_is_announced() -> Result<()> {
-    let server = Scripted::start().await?;
-    server.always(Matching::any(), Answer::reset());
+    let server = ScriptedServer::start().await?;
+    server.always(RequestMatcher::any(), Answer::reset());
     let targets = targets(loopback());
     let mut events = targets.events();
     let target = target(&targets, server.access())?;
@@ -32,13 +32,13 @@ async fn after_three_failures_calls_cost_nothing_and_recovery_is_announced() -> 
     let place = target.key().context("a remote target has a key")?.clone();
     assert_eq!(events.recv().await?, TargetEvent::Suspended(place.clone()));
     assert!(!target.calls_pass());
-    let before = server.count(&Matching::path("/api"));
+    let before = server.count(&RequestMatcher::path("/api"));
     assert!(matches!(fails(&target).await?, TargetError::Suspended { .. }));
-    assert_eq!(server.count(&Matching::path("/api")), before, "the call was tried");
+    assert_eq!(server.count(&RequestMatcher::path("/api")), before, "the call was tried");
 
-    server.wait_for(2, &Matching::path("/readyz"), LONG_TIMEOUT).await?;
+    server.wait_for(2, &RequestMatcher::path("/readyz"), LONG_TIMEOUT).await?;
     server.clear();
-    server.always(Matching::any(), config_map());
+    server.always(RequestMatcher::any(), config_map());
     tokio::time::timeout(LONG_TIMEOUT, target.healthy_again()).await?;
     assert_eq!(events.recv().await?, TargetEvent::Recovered(place));
     get(&target).await?;
@@ -47,14 +47,15 @@ async fn after_three_failures_calls_cost_nothing_and_recovery_is_announced() -> 
 
 #[tokio::test]
 async fn server_errors_of_one_api_do_not_suspend_a_target_whose_readyz_is_good() -> Result<()> {
-    let server = Scripted::start().await?;
-    server.always(Matching::path("/readyz"), Answer::raw("ok"));
-    server.always(Matching::any(), Answer::failure(503, "ServiceUnavailable", "aggregated API is down"));
+    let server = ScriptedServer::start().await?;
+    server.always(RequestMatcher::path("/readyz"), Answer::raw("ok"));
+    server
+        .always(RequestMatcher::any(), Answer::failure(503, "ServiceUnavailable", "aggregated API is down"));
     let target = target(&targets(loopback()), server.access())?;
     for _ in 0..3 {
         assert!(matches!(fails(&target).await?, TargetError::Server { code: 503, .. }));
     }
-    server.wait_for(1, &Matching::path("/readyz"), LONG_TIMEOUT).await?;
+    server.wait_for(1, &RequestMatcher::path("/readyz"), LONG_TIMEOUT).await?;
     for _ in 0..2 {
         assert!(matches!(fails(&target).await?, TargetError::Server { code: 503, .. }));
     }
@@ -64,8 +65,8 @@ async fn server_errors_of_one_api_do_not_suspend_a_target_whose_readyz_is_good()
 
 #[tokio::test]
 async fn credentials_that_are_refused_are_held_back_until_they_are_taken() -> Result<()> {
-    let server = Scripted::start().await?;
-    server.always(Matching::any(), Answer::failure(401, "Unauthorized", "who is that?"));
+    let server = ScriptedServer::start().await?;
+    server.always(RequestMatcher::any(), Answer::failure(401, "Unauthorized", "who is that?"));
     let targets = targets(loopback());
     let target = target(&targets, server.access())?;
     for _ in 0..3 {
@@ -74,12 +75,12 @@ async fn credentials_that_are_refused_are_held_back_until_they_are_taken() -> Re
     let held = fails(&target).await?;
     assert!(matches!(held, TargetError::Suspended { .. }), "{held:?}");
     assert_eq!(held.reason(), Reason::TargetUnauthorized);
-    assert_eq!(server.count(&Matching::path("/api")), 3, "the call was tried");
+    assert_eq!(server.count(&RequestMatcher::path("/api")), 3, "the call was tried");
     // Each probe sends the credentials too, and is refused as well.
-    server.wait_for(2, &Matching::path("/readyz"), LONG_TIMEOUT).await?;
+    server.wait_for(2, &RequestMatcher::path("/readyz"), LONG_TIMEOUT).await?;
     assert_eq!(fails(&target).await?.reason(), Reason::TargetUnauthorized);
     server.clear();
-    server.always(Matching::any(), config_map());
+    server.always(RequestMatcher::any(), config_map());
     tokio::time::timeout(LONG_TIMEOUT, target.healthy_again()).await?;
     get(&target).await?;
     Ok(())
@@ -87,10 +88,10 @@ async fn credentials_that_are_refused_are_held_back_until_they_are_taken() -> Re
 
 #[tokio::test]
 async fn a_rotated_secret_is_used_at_once_though_the_old_credentials_were_refused() -> Result<()> {
-    let server = Scripted::start().await?;
-    server.next(3, Matching::any(), Answer::failure(401, "Unauthorized", "who is that?"));
-    server.always(Matching::path("/readyz"), Answer::failure(401, "Unauthorized", "who is that?"));
-    server.always(Matching::any(), config_map());
+    let server = ScriptedServer::start().await?;
+    server.next(3, RequestMatcher::any(), Answer::failure(401, "Unauthorized", "who is that?"));
+    server.always(RequestMatcher::path("/readyz"), Answer::failure(401, "Unauthorized", "who is that?"));
+    server.always(RequestMatcher::any(), config_map());
     let targets = targets(loopback());
     let old = target(&targets, server.access())?;
     for _ in 0..3 {
@@ -104,28 +105,28 @@ async fn a_rotated_secret_is_used_at_once_though_the_old_credentials_were_refuse
 
 #[tokio::test]
 async fn a_429_holds_later_calls_back_instead_of_sending_them() -> Result<()> {
-    let server = Scripted::start().await?;
-    server.always(Matching::any(), Answer::too_many_requests(60));
+    let server = ScriptedServer::start().await?;
+    server.always(RequestMatcher::any(), Answer::too_many_requests(60));
     // A call waits for the end of a pause that is shorter than its deadline.
     let call = Duration::from_secs(20);
     let target = target(&targets_within(Limits { call, ..limits() }, loopback()), server.access())?;
     assert_eq!(fails(&target).await?, TargetError::Throttled(Duration::from_mins(1)));
     let later = fails(&target).await?;
     assert!(matches!(later, TargetError::Throttled(pause) if pause > call), "{later:?}");
-    assert_eq!(server.seen().len(), 1);
+    assert_eq!(server.requests().len(), 1);
     Ok(())
 }
 
 #[tokio::test]
 async fn a_kind_whose_cache_is_being_filled_holds_no_other_call_back() -> Result<()> {
-    let server = Scripted::start().await?;
+    let server = ScriptedServer::start().await?;
     let filling = "storage is (re)initializing";
-    let of_kind = Matching::path("/api/v1/namespaces/default");
+    let of_kind = RequestMatcher::path("/api/v1/namespaces/default");
     server.always(
         of_kind.clone(),
         Answer::failure(429, "TooManyRequests", filling).header("retry-after", "30"),
     );
-    server.always(Matching::any(), config_map());
+    server.always(RequestMatcher::any(), config_map());
     let target = target(&targets_within(Limits::default(), loopback()), server.access())?;
     // The error is returned to the caller, who decides when to retry.
     for _ in 0..2 {
@@ -138,10 +139,10 @@ async fn a_kind_whose_cache_is_being_filled_holds_no_other_call_back() -> Result
 
 #[tokio::test]
 async fn calls_at_once_are_bounded() -> Result<()> {
-    let server = Scripted::start().await?;
-    let ours = Matching::path("/api/v1/namespaces/default");
+    let server = ScriptedServer::start().await?;
+    let ours = RequestMatcher::path("/api/v1/namespaces/default");
     server.always(ours.clone(), Answer::silence());
-    server.always(Matching::any(), config_map());
+    server.always(RequestMatcher::any(), config_map());
     let target = target(&targets(loopback()), server.access())?;
     let mut calls: FuturesUnordered<_> = (0..20).map(|_| fails(&target)).collect();
     let others = async {
@@ -163,17 +164,17 @@ async fn calls_at_once_are_bounded() -> Result<()> {
 
 #[tokio::test]
 async fn calls_that_wait_for_slow_ones_do_not_suspend_a_target_that_answers() -> Result<()> {
-    let server = Scripted::start().await?;
+    let server = ScriptedServer::start().await?;
     // Each response takes two seconds, a quarter of the call timeout.
     let slow = Answer::slow_drip(&json!({"metadata": {}}), Duration::from_millis(133));
-    server.always(Matching::any(), slow);
+    server.always(RequestMatcher::any(), slow);
     let limits = Limits { call: Duration::from_secs(8), ..limits() };
     let target = target(&targets_within(limits, loopback()), server.access())?;
     let calls: Vec<_> = futures::future::join_all((0..40).map(|_| get(&target))).await;
     let failed: Vec<_> = calls.iter().filter_map(|call| call.as_ref().err()).collect();
     // Calls that would have waited too long were not sent.
     assert!(failed.iter().all(|error| matches!(error, TargetError::Throttled(_))), "{failed:?}");
-    assert_eq!(calls.len() - failed.len(), server.count(&Matching::path("/api")));
+    assert_eq!(calls.len() - failed.len(), server.count(&RequestMatcher::path("/api")));
     assert!(failed.len() < 40 - Limits::default().calls, "{failed:?}");
     assert!(target.calls_pass());
     Ok(())
@@ -181,22 +182,25 @@ async fn calls_that_wait_for_slow_ones_do_not_suspend_a_target_that_answers() ->
 
 #[tokio::test]
 async fn calls_that_waited_while_a_target_was_found_dead_are_not_sent() -> Result<()> {
-    let server = Scripted::start().await?;
-    server.always(Matching::any(), Answer::reset());
+    let server = ScriptedServer::start().await?;
+    server.always(RequestMatcher::any(), Answer::reset());
     let one_by_one = Limits { calls: 1, ..limits() };
     let target = target(&targets_within(one_by_one, loopback()), server.access())?;
     let failed = futures::future::try_join_all((0..6).map(|_| fails(&target))).await?;
     let suspended = failed.iter().filter(|error| matches!(error, TargetError::Suspended { .. }));
     assert_eq!(suspended.count(), 3, "{failed:?}");
-    assert_eq!(server.count(&Matching::path("/api")), 3);
+    assert_eq!(server.count(&RequestMatcher::path("/api")), 3);
     Ok(())
 }
 
 #[tokio::test]
 async fn large_answers_that_wait_for_one_that_stalls_are_no_sign_of_a_dead_target() -> Result<()> {
     const SIZE: usize = 2 * 1024 * 1024;
-    let server = Scripted::start().await?;
-    server.always(Matching::any(), Answer::stalled(&format!("{{\"data\":{{\"k\":\"{}", "x".repeat(SIZE))));
+    let server = ScriptedServer::start().await?;
+    server.always(
+        RequestMatcher::any(),
+        Answer::stalled(&format!("{{\"data\":{{\"k\":\"{}", "x".repeat(SIZE))),
+    );
     let call = Duration::from_secs(10);
     let limits = Limits { call, body: 2 * SIZE, body_weight: 16 * SIZE, ..limits() };
     let target = target(&targets_within(limits, loopback()), server.access())?;
@@ -220,8 +224,8 @@ fn flood(size: usize) -> Answer {
 #[tokio::test]
 async fn a_flood_of_events_is_read_no_faster_than_allowed_whatever_the_number_of_streams() -> Result<()> {
     const SIZE: usize = 512 * 1024;
-    let server = Scripted::start().await?;
-    server.always(Matching::any(), flood(SIZE));
+    let server = ScriptedServer::start().await?;
+    server.always(RequestMatcher::any(), flood(SIZE));
     let pace = WatchPace { burst: 2 * SIZE, per_second: 2 * SIZE, per_write: 0 };
     let limits = Limits { line: 2 * SIZE, line_weight: 2 * SIZE, watch_pace: pace, ..limits() };
     let target = target(&targets_within(limits, loopback()), server.access())?;
@@ -239,9 +243,9 @@ async fn a_flood_of_events_is_read_no_faster_than_allowed_whatever_the_number_of
 #[tokio::test]
 async fn events_of_what_was_written_do_not_wait_but_those_of_dry_runs_do() -> Result<()> {
     const SIZE: usize = 64 * 1024;
-    let server = Scripted::start().await?;
-    server.always(Matching::any().method("PATCH"), config_map());
-    server.always(Matching::any(), flood(SIZE));
+    let server = ScriptedServer::start().await?;
+    server.always(RequestMatcher::any().method("PATCH"), config_map());
+    server.always(RequestMatcher::any(), flood(SIZE));
     // Without writes, nothing is read after the burst.
     let pace = WatchPace { burst: 8 * SIZE, per_second: 1, per_write: 8 * SIZE };
     let limits = Limits { watch_pace: pace, ..limits() };

@@ -15,7 +15,7 @@ use kyma_targets::{
     classify,
 };
 use serde_json::json;
-use testbed::{Access, Answer, Matching, Scripted};
+use testbed::{Access, Answer, RequestMatcher, ScriptedServer};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -34,7 +34,7 @@ struct SwitchableAddress {
 impl SwitchableAddress {
     /// Opens the address. Each connection goes to the server with the number that `choose` returns for the chosen
     /// server and the number of the connection.
-    async fn open(servers: [&Scripted; 2], choose: fn(usize, usize) -> usize) -> Result<Self> {
+    async fn open(servers: [&ScriptedServer; 2], choose: fn(usize, usize) -> usize) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let mut backends = vec![];
@@ -70,26 +70,26 @@ impl SwitchableAddress {
     }
 
     /// Returns access for a user who trusts both servers.
-    fn access(&self, servers: [&Scripted; 2]) -> Access {
+    fn access(&self, servers: [&ScriptedServer; 2]) -> Access {
         let authorities = servers.map(|server| server.access().ca.clone()).concat();
         servers[0].access().at(format!("https://{}", self.address), &authorities)
     }
 }
 
-async fn server(uid: &str) -> Result<Scripted> {
+async fn server(uid: &str) -> Result<ScriptedServer> {
     server_with(uid, config_map()).await
 }
 
 /// Starts a server that gives this answer for every ConfigMap.
-async fn server_with(uid: &str, map: Answer) -> Result<Scripted> {
-    let server = Scripted::start().await?;
+async fn server_with(uid: &str, map: Answer) -> Result<ScriptedServer> {
+    let server = ScriptedServer::start().await?;
     let namespace =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system", "uid": uid}});
-    server.always(Matching::path("/api/v1/namespaces/kube-system"), Answer::json(&namespace));
+    server.always(RequestMatcher::path("/api/v1/namespaces/kube-system"), Answer::json(&namespace));
     for method in ["POST", "PATCH"] {
-        server.always(Matching::path("/api/v1/namespaces/").method(method), map.clone());
+        server.always(RequestMatcher::path("/api/v1/namespaces/").method(method), map.clone());
     }
-    server.always(Matching::path("/api/v1/namespaces/default/configmaps").method("GET"), map);
+    server.always(RequestMatcher::path("/api/v1/namespaces/default/configmaps").method("GET"), map);
     Ok(server)
 }
 
@@ -124,8 +124,8 @@ async fn write(client: kube::Client) -> Vec<TargetError> {
     [created, applied].into_iter().filter_map(Result::err).map(|error| classify(&error)).collect()
 }
 
-fn writes(server: &Scripted) -> usize {
-    server.seen().iter().filter(|request| !["GET", "HEAD"].contains(&request.method.as_str())).count()
+fn writes(server: &ScriptedServer) -> usize {
+    server.requests().iter().filter(|request| !["GET", "HEAD"].contains(&request.method.as_str())).count()
 }
 
 async fn nothing_is_written_after_a_switch(breaks: bool) -> Result<()> {
@@ -144,7 +144,7 @@ async fn nothing_is_written_after_a_switch(breaks: bool) -> Result<()> {
     join_all(clients).await;
     let stamp = Stamp { hub_uid: "hub".to_owned(), ..Stamp::default() };
     target.put_stamp(&stamp, &found).await.ok();
-    assert_eq!(writes(&second), 0, "{:?}", second.seen());
+    assert_eq!(writes(&second), 0, "{:?}", second.requests());
     if breaks {
         let refused = write(fenced.client()).await;
         let changed = |error: &TargetError| matches!(error, TargetError::Refused(verdict) if matches!(**verdict, Verdict::TargetChanged { .. }));
@@ -194,7 +194,7 @@ async fn servers_with_certificates_of_their_own_are_identified_a_bounded_number_
         target.identify().await?;
         ensure!(write(fenced.client()).await.is_empty());
     }
-    let stamp = Matching::path("/api/v1/namespaces/kyma-system/configmaps/").method("GET");
+    let stamp = RequestMatcher::path("/api/v1/namespaces/kyma-system/configmaps/").method("GET");
     let looks: usize = servers.iter().map(|server| server.count(&stamp)).sum();
     let connections: usize = servers.iter().map(|server| server.connections()).sum();
     assert!(connections > 40, "{connections} connections do not show much");

@@ -17,7 +17,7 @@ use super::answer::{Body, watch_expired_event, whole};
 ///
 /// # Errors
 /// The cluster's response breaks off.
-pub async fn emptied(answer: Response<Body>) -> io::Result<Response<Body>> {
+pub async fn empty_list(answer: Response<Body>) -> io::Result<Response<Body>> {
     let (mut head, body) = answer.into_parts();
     let body = body.collect().await?.to_bytes();
     let list = serde_json::from_slice::<Value>(&body).ok().filter(|list| list["items"].is_array());
@@ -34,7 +34,7 @@ pub async fn emptied(answer: Response<Body>) -> io::Result<Response<Body>> {
 ///
 /// # Errors
 /// The cluster's response breaks off by itself.
-pub async fn halved(answer: Response<Body>) -> io::Result<Response<Body>> {
+pub async fn truncate_body(answer: Response<Body>) -> io::Result<Response<Body>> {
     let (mut head, body) = answer.into_parts();
     let mut half = body.collect().await?.to_bytes();
     head.headers.remove(TRANSFER_ENCODING);
@@ -56,7 +56,10 @@ pub async fn halved(answer: Response<Body>) -> io::Result<Response<Body>> {
 
 /// Returns a watch that ends with 410 once `end` is ready, so that its client lists again. `end` is dropped with
 /// the watch, however that ends.
-pub fn expiring(answer: Response<Body>, end: impl Future<Output = ()> + Send + 'static) -> Response<Body> {
+pub fn expire_watch(
+    answer: Response<Body>,
+    end: impl Future<Output = ()> + Send + 'static,
+) -> Response<Body> {
     let (head, body) = answer.into_parts();
     let frames = stream::unfold(Some((body, Box::pin(end))), |open| async move {
         let (mut body, mut end) = open?;
@@ -94,7 +97,7 @@ mod tests {
     async fn an_emptied_list_keeps_its_version_and_is_complete() {
         let metadata = json!({"resourceVersion": "7", "continue": "abc", "remainingItemCount": 5});
         let list = json!({"kind": "PodList", "metadata": metadata, "items": [{"metadata": {"name": "a"}}]});
-        let emptied = emptied(answer(&list.to_string())).await.unwrap();
+        let emptied = empty_list(answer(&list.to_string())).await.unwrap();
         assert!(!emptied.headers().contains_key(CONTENT_LENGTH), "its length is another one");
         let left: Value = serde_json::from_str(&text(emptied).await).unwrap();
         assert_eq!(left, json!({"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": []}));
@@ -103,13 +106,13 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_list_is_not_emptied() {
         for other in [r#"{"kind":"Pod"}"#, "no JSON"] {
-            assert_eq!(text(emptied(answer(other)).await.unwrap()).await, other);
+            assert_eq!(text(empty_list(answer(other)).await.unwrap()).await, other);
         }
     }
 
     #[tokio::test]
     async fn of_a_halved_answer_half_comes_of_what_is_announced() {
-        let halved = halved(answer("0123456789")).await.unwrap();
+        let halved = truncate_body(answer("0123456789")).await.unwrap();
         assert_eq!(halved.headers()[CONTENT_LENGTH], "10");
         let mut frames = halved.into_body().into_data_stream();
         assert_eq!(frames.next().await.unwrap().unwrap(), "01234");
@@ -122,7 +125,7 @@ mod tests {
         let (end, ends) = oneshot::channel::<()>();
         let open = stream::iter([Ok(Frame::data(Bytes::from("{\"type\"")))]).chain(stream::pending());
         let open = Response::new(StreamBody::new(open).boxed_unsync());
-        let mut frames = expiring(open, async { drop(ends.await) }).into_body().into_data_stream();
+        let mut frames = expire_watch(open, async { drop(ends.await) }).into_body().into_data_stream();
         assert_eq!(frames.next().await.unwrap().unwrap(), "{\"type\"");
         end.send(()).unwrap();
         let last = frames.next().await.unwrap().unwrap();
@@ -130,7 +133,7 @@ mod tests {
         assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
         assert!(frames.next().await.is_none());
 
-        let ended = expiring(answer("{}\n"), std::future::pending());
+        let ended = expire_watch(answer("{}\n"), std::future::pending());
         assert_eq!(text(ended).await, "{}\n", "one that ends by itself is not said to have expired");
     }
 }

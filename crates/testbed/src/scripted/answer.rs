@@ -52,16 +52,16 @@ enum Content {
     /// First the beginning, then the filler without end.
     Endless(Bytes, Bytes),
     /// One piece after another, each created when it is sent.
-    Generated(Pieces),
+    Generated(BodyChunks),
 }
 
 /// Creates the pieces of a body by number, until there is none.
 #[derive(Clone)]
-struct Pieces(Arc<dyn Fn(u64) -> Option<Bytes> + Send + Sync>);
+struct BodyChunks(Arc<dyn Fn(u64) -> Option<Bytes> + Send + Sync>);
 
-impl fmt::Debug for Pieces {
+impl fmt::Debug for BodyChunks {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Pieces")
+        out.write_str("BodyChunks")
     }
 }
 
@@ -153,7 +153,7 @@ impl Answer {
     /// Returns 200 with a body whose pieces are created when they are sent: the first one has number 0, and `None`
     /// ends the body.
     pub fn made(piece: impl Fn(u64) -> Option<Bytes> + Send + Sync + 'static) -> Self {
-        Self::respond(StatusCode::OK, "application/json", Content::Generated(Pieces(Arc::new(piece))))
+        Self::respond(StatusCode::OK, "application/json", Content::Generated(BodyChunks(Arc::new(piece))))
     }
 
     /// Returns 200 with these bytes as `application/json`.

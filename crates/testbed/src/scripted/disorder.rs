@@ -33,22 +33,22 @@ pub enum EventDelivery {
     Lost,
 }
 
-/// Returns a watch's response in which `judge` decides the handling of each event, `{"type", "object"}`. The events
+/// Returns a watch's response in which `deliver` decides the delivery of each event, `{"type", "object"}`. The events
 /// of one object stay in order, and a bookmark or the end of the stream comes after all earlier events, as
 /// apiservers guarantee.
-pub fn disordered(
+pub fn disorder_events(
     answer: Response<Body>,
-    judge: impl FnMut(&Value) -> EventDelivery + Send + 'static,
+    deliver: impl FnMut(&Value) -> EventDelivery + Send + 'static,
 ) -> Response<Body> {
     let (head, body) = answer.into_parts();
-    let (told, mut lines) = mpsc::channel::<Bytes>(64);
+    let (client, mut lines) = mpsc::channel::<Bytes>(64);
     let events = Events { body, rest: BytesMut::new() };
     tokio::spawn(async move {
-        let gone = told.clone();
+        let closed_client = client.clone();
         // Stops when the cluster's stream or the client ends.
         tokio::select! {
-            () = gone.closed() => {}
-            _ = tell(events, judge, told) => {}
+            () = closed_client.closed() => {}
+            _ = forward_events(events, deliver, client) => {}
         }
     });
     let lines = stream::poll_fn(move |context| lines.poll_recv(context));
@@ -90,48 +90,48 @@ impl DelayedEvent {
     }
 }
 
-/// Passes events on until the stream ends. Fails if the client is gone.
-async fn tell(
+/// Forwards events until the stream ends. Fails if the client is gone.
+async fn forward_events(
     mut events: Events,
-    mut judge: impl FnMut(&Value) -> EventDelivery,
-    told: mpsc::Sender<Bytes>,
+    mut deliver: impl FnMut(&Value) -> EventDelivery,
+    client: mpsc::Sender<Bytes>,
 ) -> Result<(), mpsc::error::SendError<Bytes>> {
-    let mut held = VecDeque::<DelayedEvent>::new();
+    let mut delayed = VecDeque::<DelayedEvent>::new();
     loop {
-        let due = held.front().map_or_else(Instant::now, |first| first.due);
+        let due = delayed.front().map_or_else(Instant::now, |first| first.due);
         let line = tokio::select! {
-            () = sleep_until(due), if !held.is_empty() => {
-                let first = held.pop_front();
-                send_all(&told, first).await?;
+            () = sleep_until(due), if !delayed.is_empty() => {
+                let first = delayed.pop_front();
+                send_all(&client, first).await?;
                 continue;
             }
             line = events.next() => line,
         };
         let event = line.as_deref().and_then(|line| serde_json::from_slice::<Value>(line).ok());
         let (Some(line), Some(event)) = (line, event) else {
-            return send_all(&told, held).await;
+            return send_all(&client, delayed).await;
         };
         let uid = &event["object"]["metadata"]["uid"];
-        let delivery = if event["type"] == "BOOKMARK" { None } else { Some(judge(&event)) };
-        let is_behind = held.iter().any(|other| other.uid == *uid);
+        let delivery = if event["type"] == "BOOKMARK" { None } else { Some(deliver(&event)) };
+        let is_behind = delayed.iter().any(|other| other.uid == *uid);
         let ends_waiting = matches!(delivery, None | Some(EventDelivery::Lost));
         if ends_waiting || is_behind && !matches!(delivery, Some(EventDelivery::Late(_))) {
-            send_all(&told, held.drain(..)).await?;
+            send_all(&client, delayed.drain(..)).await?;
         }
         match delivery {
             Some(EventDelivery::Lost) => return Ok(()),
-            Some(EventDelivery::Late(time)) => held.push_back(DelayedEvent::new(&line, uid, time, false)),
+            Some(EventDelivery::Late(time)) => delayed.push_back(DelayedEvent::new(&line, uid, time, false)),
             Some(EventDelivery::Overtaken) => {
-                held.push_back(DelayedEvent::new(&line, uid, MAX_OVERTAKING_WAIT, true));
+                delayed.push_back(DelayedEvent::new(&line, uid, MAX_OVERTAKING_WAIT, true));
             }
             Some(EventDelivery::Twice) => {
-                told.send(line.clone()).await?;
-                told.send(line).await?;
-                let_go(&told, &mut held).await?;
+                client.send(line.clone()).await?;
+                client.send(line).await?;
+                let_go(&client, &mut delayed).await?;
             }
             Some(EventDelivery::OnTime) | None => {
-                told.send(line).await?;
-                let_go(&told, &mut held).await?;
+                client.send(line).await?;
+                let_go(&client, &mut delayed).await?;
             }
         }
     }
@@ -139,21 +139,21 @@ async fn tell(
 
 /// Sends the events that were overtaken.
 async fn let_go(
-    told: &mpsc::Sender<Bytes>,
-    held: &mut VecDeque<DelayedEvent>,
+    client: &mpsc::Sender<Bytes>,
+    delayed: &mut VecDeque<DelayedEvent>,
 ) -> Result<(), mpsc::error::SendError<Bytes>> {
     let (free, late): (VecDeque<DelayedEvent>, VecDeque<DelayedEvent>) =
-        held.drain(..).partition(|other| other.overtaken);
-    *held = late;
-    send_all(told, free).await
+        delayed.drain(..).partition(|other| other.overtaken);
+    *delayed = late;
+    send_all(client, free).await
 }
 
 async fn send_all(
-    told: &mpsc::Sender<Bytes>,
-    held: impl IntoIterator<Item = DelayedEvent>,
+    client: &mpsc::Sender<Bytes>,
+    delayed: impl IntoIterator<Item = DelayedEvent>,
 ) -> Result<(), mpsc::error::SendError<Bytes>> {
-    for one in held {
-        told.send(one.line).await?;
+    for one in delayed {
+        client.send(one.line).await?;
     }
     Ok(())
 }
@@ -173,7 +173,7 @@ mod tests {
         };
         let lines: String = events.iter().map(line).collect();
         let mut deliveries = Vec::from(deliveries).into_iter();
-        let answer = disordered(Response::new(whole(lines.into())), move |_| deliveries.next().unwrap());
+        let answer = disorder_events(Response::new(whole(lines.into())), move |_| deliveries.next().unwrap());
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         let lines = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let uid = |line: &[u8]| {

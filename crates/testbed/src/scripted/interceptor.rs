@@ -50,7 +50,7 @@ impl InterceptedRequest {
     }
 
     /// Returns the request.
-    pub fn seen(&self) -> &ReceivedRequest {
+    pub fn received(&self) -> &ReceivedRequest {
         &self.seen
     }
 

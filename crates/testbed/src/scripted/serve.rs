@@ -40,7 +40,7 @@ pub(super) async fn serve(listener: TcpListener, tls: TlsAcceptor, script: Arc<S
     let mut ignored = Vec::new();
     while let Ok((stream, _)) = listener.accept().await {
         script.connections.fetch_add(1, Ordering::Relaxed);
-        if script.deaf.load(Ordering::Relaxed) {
+        if script.unresponsive.load(Ordering::Relaxed) {
             ignored.push(stream);
             continue;
         }
@@ -51,17 +51,17 @@ pub(super) async fn serve(listener: TcpListener, tls: TlsAcceptor, script: Arc<S
     }
 }
 
-/// A second handle to the connection's socket, which can break it.
-struct Breaker(Mutex<Option<TcpStream>>);
+/// A second handle to the connection's socket, which can reset it.
+struct ConnectionReset(Mutex<Option<TcpStream>>);
 
-impl Breaker {
+impl ConnectionReset {
     fn of(stream: &TcpStream) -> io::Result<Self> {
         let socket = BlockingStream::from(stream.as_fd().try_clone_to_owned()?);
         Ok(Self(Mutex::new(Some(TcpStream::from_std(socket)?))))
     }
 
     /// Makes the connection end with RST instead of FIN once it is closed.
-    fn pull(&self) -> io::Result<()> {
+    fn trigger(&self) -> io::Result<()> {
         match self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(socket) => socket.set_zero_linger(),
             None => Ok(()),
@@ -71,9 +71,9 @@ impl Breaker {
 
 async fn connection(stream: TcpStream, tls: TlsAcceptor, script: Arc<Script>) -> Result<()> {
     stream.set_nodelay(true)?;
-    let breaker = Arc::new(Breaker::of(&stream)?);
+    let reset = Arc::new(ConnectionReset::of(&stream)?);
     let stream = TokioIo::new(tls.accept(stream).await?);
-    let service = service_fn(|request| respond(request, Arc::clone(&script), Arc::clone(&breaker)));
+    let service = service_fn(|request| respond(request, Arc::clone(&script), Arc::clone(&reset)));
     hyper::server::conn::http1::Builder::new().serve_connection(stream, service).await?;
     Ok(())
 }
@@ -81,7 +81,7 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, script: Arc<Script>) ->
 async fn respond(
     request: Request<Incoming>,
     script: Arc<Script>,
-    breaker: Arc<Breaker>,
+    reset: Arc<ConnectionReset>,
 ) -> Result<Response<Body>, io::Error> {
     let seen = ReceivedRequest::of(&request);
     if let (Some(interceptor), Some(upstream)) = (&script.interceptor, &script.upstream) {
@@ -93,7 +93,7 @@ async fn respond(
         (Some(Behaviour::Respond(respond)), _) => Ok(respond.response()),
         (Some(Behaviour::Silence), _) => std::future::pending().await,
         (Some(Behaviour::Reset), _) => {
-            breaker.pull()?;
+            reset.trigger()?;
             Err(io::ErrorKind::ConnectionReset.into())
         }
         (Some(Behaviour::Forward(delay)), Some(upstream)) => {

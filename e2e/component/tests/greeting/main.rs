@@ -25,7 +25,7 @@ use kube::{
 use kyma_sdk::api::labels;
 use serde_json::json;
 use stage::{SOON, Stage};
-use testbed::{Answer, Matching, Scripted, until};
+use testbed::{Answer, RequestMatcher, ScriptedServer, until};
 
 #[test]
 fn its_crd_and_tables_keep_the_contract() {
@@ -248,8 +248,11 @@ async fn wrong_access_is_named_and_mended_without_a_restart() -> Result<()> {
 #[tokio::test]
 async fn a_target_that_fails_is_named_and_work_goes_on_once_it_answers() -> Result<()> {
     let stage = Stage::without_access("outage").await?;
-    let server = Scripted::in_front_of(&stage.target).await?;
-    server.always(Matching::any(), Answer::failure(503, "ServiceUnavailable", "secret words of the target"));
+    let server = ScriptedServer::in_front_of(&stage.target).await?;
+    server.always(
+        RequestMatcher::any(),
+        Answer::failure(503, "ServiceUnavailable", "secret words of the target"),
+    );
     stage.put_access(&server.access_of(&stage.user().await?).kubeconfig()).await?;
     let created = stage.create("outage", json!({"text": "Hello"})).await?;
     let failed = stage.until_ready_says("outage", "TargetServerError").await?;
@@ -274,7 +277,7 @@ async fn the_hub_behind_an_access_secret_is_refused() -> Result<()> {
     let mark = stage.hub.audit()?.mark()?;
     stage.until_ready_says("self", "its address is the hub itself").await?;
     // The same apiserver under a name by which it is not known: told by its identity.
-    let elsewhere = Scripted::in_front_of(&stage.hub).await?;
+    let elsewhere = ScriptedServer::in_front_of(&stage.hub).await?;
     stage.put_access(&elsewhere.access().kubeconfig()).await?;
     let refused = stage.until_ready_says("self", "the access Secret leads to the hub itself").await?;
     assert!(refused.status.unwrap().conditions.iter().any(|one| one.reason == "TargetIsHub"));

@@ -5,7 +5,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kyma_sdk::api::State;
 use serde_json::{Value, json};
-use testbed::{Answer, Matching, Scripted, until};
+use testbed::{Answer, RequestMatcher, ScriptedServer, until};
 
 use crate::stage::{SOON, Stage};
 
@@ -128,7 +128,7 @@ async fn a_missing_right_and_a_missing_kind_of_the_manager_are_named() -> Result
 #[tokio::test]
 async fn a_manager_that_cannot_be_read_leaves_its_component_ready() -> Result<()> {
     let stage = Stage::without_access("manager-unread").await?;
-    let server = Scripted::in_front_of(&stage.target).await?;
+    let server = ScriptedServer::in_front_of(&stage.target).await?;
     stage.put_access(&server.access_of(&stage.user().await?).kubeconfig()).await?;
     stage.ensure_target_namespace().await?;
     apply_manager(&stage, "unread-manager", Pods::Running).await?;
@@ -136,7 +136,8 @@ async fn a_manager_that_cannot_be_read_leaves_its_component_ready() -> Result<()
     stage.until_state("unread", State::Ready).await?;
     stage.until_settled("unread").await?;
 
-    let reads = Matching::path("/apis/apps/v1/namespaces/kyma-system/deployments").query("unread-manager");
+    let reads =
+        RequestMatcher::path("/apis/apps/v1/namespaces/kyma-system/deployments").query("unread-manager");
     server.always(reads.clone(), Answer::failure(503, "ServiceUnavailable", "away"));
     let (before, hub) = (server.count(&reads), stage.hub.audit()?.mark()?);
     stage.annotate("unread", "example.org/look", "again").await?;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use testbed::{Answer, Matching, Scripted};
+use testbed::{Answer, RequestMatcher, ScriptedServer};
 
 use crate::apply::{AdoptionPolicy, ApplyOptions, ApplyReport, ForeignObjectPolicy, NoObservations, apply};
 use crate::cluster::{Cluster, Ownership};
@@ -43,27 +43,27 @@ fn established() -> Value {
 }
 
 /// Answers as an API server that serves CRDs, and custom resources of the CRD, and whose discovery shows only CRDs.
-fn script(server: &Scripted) {
+fn script(server: &ScriptedServer) {
     let sent = json!({
         "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
         "metadata": {"name": "sent", "uid": "u", "resourceVersion": "2"},
     });
-    server.always(Matching::any().method("PATCH"), Answer::json(&sent));
-    server.always(Matching::path(CRDS_PATH).query("fieldSelector"), Answer::json(&established()));
-    server.always(Matching::path("/apis/"), Answer::failure(404, "NotFound", "not found"));
+    server.always(RequestMatcher::any().method("PATCH"), Answer::json(&sent));
+    server.always(RequestMatcher::path(CRDS_PATH).query("fieldSelector"), Answer::json(&established()));
+    server.always(RequestMatcher::path("/apis/"), Answer::failure(404, "NotFound", "not found"));
     let kind = json!({
         "resource": "customresourcedefinitions", "scope": "Cluster", "verbs": ["get", "list", "patch", "watch"],
         "responseKind": {"group": "", "version": "", "kind": "CustomResourceDefinition"},
     });
     let version = json!({"version": "v1", "freshness": "Current", "resources": [kind]});
     let group = json!({"metadata": {"name": "apiextensions.k8s.io"}, "versions": [version]});
-    server.always(Matching::path("/apis"), Answer::json(&json!({"items": [group]})));
-    server.always(Matching::path("/api"), Answer::json(&json!({"items": []})));
+    server.always(RequestMatcher::path("/apis"), Answer::json(&json!({"items": [group]})));
+    server.always(RequestMatcher::path("/api"), Answer::json(&json!({"items": []})));
     let version = json!({
         "major": "1", "minor": "33", "gitVersion": "v1.33.0", "gitCommit": "", "gitTreeState": "",
         "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
     });
-    server.always(Matching::path("/version"), Answer::json(&version));
+    server.always(RequestMatcher::path("/version"), Answer::json(&version));
 }
 
 /// Applies objects for an owner without an inventory.
@@ -92,7 +92,7 @@ async fn applied(cluster: &Cluster, objects: Vec<Object>) -> Result<ApplyReport>
 
 #[tokio::test]
 async fn a_crd_and_its_object_need_one_discovery() -> Result<()> {
-    let server = Scripted::start().await?;
+    let server = ScriptedServer::start().await?;
     script(&server);
     let cluster = Cluster::new(server.access().client()?);
     let thing = json!({"apiVersion": "x.io/v1", "kind": "Thing", "metadata": {"name": "t"}});
@@ -100,7 +100,7 @@ async fn a_crd_and_its_object_need_one_discovery() -> Result<()> {
     assert!(applied.is_complete(), "{:?}", applied.outcomes);
     let kinds = cluster.discovery.kinds(&cluster.client).await?;
     assert!(kinds.get(&Gvk::new("x.io", "v1", "Thing")).is_some());
-    let seen = server.seen();
+    let seen = server.requests();
     let discoveries = seen.iter().filter(|request| ["/api", "/apis", "/version"].contains(&&*request.path));
     assert_eq!(discoveries.count(), 3, "{seen:?}");
     Ok(())
@@ -108,12 +108,12 @@ async fn a_crd_and_its_object_need_one_discovery() -> Result<()> {
 
 #[tokio::test]
 async fn a_crd_that_a_read_missed_does_not_count_as_created() -> Result<()> {
-    let server = Scripted::start().await?;
+    let server = ScriptedServer::start().await?;
     let path = format!("{CRDS_PATH}/things.x.io");
     let modified = Answer::failure(409, "Conflict", "the object has been modified");
-    server.next(1, Matching::path(&path).method("GET"), Answer::text(404, "404 page not found"));
-    server.always(Matching::path(&path).method("GET"), Answer::json(&established()["items"][0]));
-    server.next(1, Matching::path(&path).method("PATCH"), modified);
+    server.next(1, RequestMatcher::path(&path).method("GET"), Answer::text(404, "404 page not found"));
+    server.always(RequestMatcher::path(&path).method("GET"), Answer::json(&established()["items"][0]));
+    server.next(1, RequestMatcher::path(&path).method("PATCH"), modified);
     script(&server);
     let cluster = Cluster::new(server.access().client()?);
     let object = Object::from_value(crd())?;
