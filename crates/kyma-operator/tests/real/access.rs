@@ -90,8 +90,8 @@ async fn what_a_person_puts_on_record_of_a_target_meanwhile_is_not_written_over(
         };
         answer.boxed()
     };
-    let door = ScriptedServer::with(Arc::new(between), &landscape.hub).await?;
-    landscape.run_behind(&door).await?;
+    let proxy = ScriptedServer::with(Arc::new(between), &landscape.hub).await?;
+    landscape.run_behind(&proxy).await?;
     let told = landscape
         .until_kyma("whose it is", "sample", |kyma| reachable(kyma) == "False StampMismatch")
         .await?;

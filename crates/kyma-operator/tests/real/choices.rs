@@ -214,8 +214,8 @@ async fn a_target_kyma_that_is_deleted_right_after_a_choice_is_born_again_with_i
         };
         Box::pin(answer) as futures::future::BoxFuture<'static, io::Result<Response<Body>>>
     };
-    let door = ScriptedServer::with(Arc::new(between), &landscape.hub).await?;
-    landscape.run_behind(&door).await?;
+    let proxy = ScriptedServer::with(Arc::new(between), &landscape.hub).await?;
+    landscape.run_behind(&proxy).await?;
     let (target, kubeconfig) = landscape.target("hasty").await?;
     for module in ["keda", "nats"] {
         landscape.module(module, &[("regular", "1.0.0")]).await?;
@@ -250,11 +250,11 @@ async fn a_choice_made_while_a_status_is_written_counts() -> Result<()> {
         };
         Box::pin(answer) as futures::future::BoxFuture<'static, io::Result<Response<Body>>>
     };
-    let door = ScriptedServer::with(Arc::new(between), &target).await?;
+    let proxy = ScriptedServer::with(Arc::new(between), &target).await?;
     for module in ["keda", "nats"] {
         landscape.module(module, &[("regular", "1.0.0")]).await?;
     }
-    landscape.secret("sample", &door.access_of(&user).kubeconfig()).await?;
+    landscape.secret("sample", &proxy.access_of(&user).kubeconfig()).await?;
     landscape.kyma("sample", "[{name: keda}]").await?;
     until_remote(&target, "the status shows the module", |kyma| modules(kyma).len() == 1).await?;
     is_armed.store(true, Ordering::Relaxed);

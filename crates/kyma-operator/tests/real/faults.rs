@@ -206,8 +206,8 @@ async fn a_module_that_is_taken_out_while_its_component_goes_without_an_order_is
 #[tokio::test(flavor = "multi_thread")]
 async fn disabled_module_is_removed_if_component_goes_before_request() -> Result<()> {
     let mut landscape = Landscape::start(&["--local-kyma=sample"]).await?;
-    let door = late_orders(&landscape).await?;
-    landscape.run_behind(&door).await?;
+    let proxy = late_orders(&landscape).await?;
+    landscape.run_behind(&proxy).await?;
     let first = is_installed(&landscape).await?;
     landscape.choose("sample", json!([])).await?;
     landscape.until_component("it was let go", "keda", |it| it.finalizers() == [THEIRS]).await?;
@@ -218,8 +218,8 @@ async fn disabled_module_is_removed_if_component_goes_before_request() -> Result
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_for_a_component_that_was_let_go_meanwhile_is_given_to_one_made_anew() -> Result<()> {
     let mut landscape = Landscape::start(&["--local-kyma=sample"]).await?;
-    let door = late_orders(&landscape).await?;
-    landscape.run_behind(&door).await?;
+    let proxy = late_orders(&landscape).await?;
+    landscape.run_behind(&proxy).await?;
     let first = is_installed(&landscape).await?;
 
     landscape.kymas()?.delete("sample", &DeleteParams::default()).await?;

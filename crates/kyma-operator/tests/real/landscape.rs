@@ -96,9 +96,9 @@ impl Landscape {
     }
 
     /// Restarts the operator with this proxy to the hub.
-    pub(crate) async fn run_behind(&mut self, door: &ScriptedServer) -> Result<()> {
+    pub(crate) async fn run_behind(&mut self, proxy: &ScriptedServer) -> Result<()> {
         self.stop().await?;
-        self.user = door.access_of(&self.user);
+        self.user = proxy.access_of(&self.user);
         self.run().await
     }
 

@@ -38,8 +38,8 @@ async fn components_are_shown_as_manifests_that_nobody_can_change() -> Result<()
     assert_eq!(Some(&shown.owner_references()[0].uid), component.uid().as_ref());
 
     edits_are_undone(&landscape, &keda).await?;
-    let door = late_edit(&landscape, &keda).await?;
-    landscape.run_behind(&door).await?;
+    let proxy = late_edit(&landscape, &keda).await?;
+    landscape.run_behind(&proxy).await?;
     an_edit_that_was_not_seen_is_undone(&landscape, &keda).await?;
     klms_own_are_left_alone(&landscape, kyma.uid().unwrap_or_default()).await?;
     an_upgrade_shows(&landscape, &keda).await?;

@@ -27,7 +27,7 @@ const NEW: &str = "new";
 pub(crate) struct TargetConnection {
     pub(crate) target: Cluster,
     /// Proxy on the connection.
-    _door: ScriptedServer,
+    _proxy: ScriptedServer,
     /// Whether the connection works.
     open: watch::Sender<bool>,
     kubeconfigs: [String; 2],
@@ -41,13 +41,13 @@ impl TargetConnection {
         let open = watch::Sender::new(true);
         let is_open = open.subscribe();
         let between = move |passing: InterceptedRequest| pass(is_open.clone(), passing).boxed();
-        let door = ScriptedServer::with(Arc::new(between), &target).await?;
-        let first = door.access_of(&target_user(&target).await?).kubeconfig();
-        let second = door.access_of(&target_user(&target).await?).kubeconfig();
+        let proxy = ScriptedServer::with(Arc::new(between), &target).await?;
+        let first = proxy.access_of(&target_user(&target).await?).kubeconfig();
+        let second = proxy.access_of(&target_user(&target).await?).kubeconfig();
         let token = first.lines().find(|line| line.trim_start().starts_with("token: ")).context("a token")?;
         let wrong = first.replace(token.trim_start(), "token: unknown");
         target.save(NEW)?;
-        Ok(Self { target, _door: door, open, kubeconfigs: [first, second], wrong })
+        Ok(Self { target, _proxy: proxy, open, kubeconfigs: [first, second], wrong })
     }
 
     /// Connects or disconnects the network; open watches break too.

@@ -150,7 +150,7 @@ async fn replace(api: Api<DynamicObject>, name: String, _: usize) -> kube::Resul
 #[tokio::test]
 async fn list_is_restored_with_items_that_are_added_meanwhile() -> Result<()> {
     let mut story = Story::begin("written-injected").await?;
-    let (_door, left) = story.write_meanwhile(&template_of(&story), 3, inject).await?;
+    let (_proxy, left) = story.write_meanwhile(&template_of(&story), 3, inject).await?;
     let applied = story.try_apply(&template(), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "p"), Outcome::Applied { created: true, .. }), "{applied:?}");
     assert_eq!(left.load(Ordering::Relaxed), 0);
@@ -165,7 +165,7 @@ async fn list_is_restored_with_items_that_are_added_meanwhile() -> Result<()> {
 #[tokio::test]
 async fn object_that_is_replaced_meanwhile_keeps_its_lists() -> Result<()> {
     let mut story = Story::begin("written-replaced").await?;
-    let (_door, left) = story.write_meanwhile(&template_of(&story), 1, replace).await?;
+    let (_proxy, left) = story.write_meanwhile(&template_of(&story), 1, replace).await?;
     let applied = story.try_apply(&template(), &NoObservations).await?;
     let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "p") else { panic!("{applied:?}") };
     assert_eq!(error.reason(), Reason::ApplyConflict, "{error}");
@@ -178,7 +178,7 @@ async fn object_that_is_replaced_meanwhile_keeps_its_lists() -> Result<()> {
 #[tokio::test]
 async fn fields_of_a_list_move_although_other_clients_write_meanwhile() -> Result<()> {
     let mut story = Story::begin("written-meanwhile").await?;
-    let (_door, left) = story.annotate_meanwhile(&template_of(&story), 6).await?;
+    let (_proxy, left) = story.annotate_meanwhile(&template_of(&story), 6).await?;
     let applied = story.try_apply(&template(), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "p"), Outcome::Applied { created: true, .. }), "{applied:?}");
     assert_eq!(left.load(Ordering::Relaxed), 0);
@@ -191,7 +191,7 @@ async fn fields_of_a_list_move_although_other_clients_write_meanwhile() -> Resul
 #[tokio::test]
 async fn constant_writes_of_another_client_are_reported_as_conflict() -> Result<()> {
     let mut story = Story::begin("written-always").await?;
-    let (_door, _) = story.annotate_meanwhile(&template_of(&story), usize::MAX).await?;
+    let (_proxy, _) = story.annotate_meanwhile(&template_of(&story), usize::MAX).await?;
     let applied = story.try_apply(&template(), &NoObservations).await?;
     let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "p") else { panic!("{applied:?}") };
     assert_eq!(error.reason(), Reason::ApplyConflict, "{error}");

@@ -139,7 +139,7 @@ async fn a_map_becomes_empty_although_its_object_changed_meanwhile() -> Result<(
     };
     story.apply(&set("{auto: {heal: true}}")).await?;
     let thing = Identity::new(&group, "Thing", Some(&story.namespace), "o");
-    let (_door, left) = story.annotate_meanwhile(&thing, 1).await?;
+    let (_proxy, left) = story.annotate_meanwhile(&thing, 1).await?;
     let applied = story.try_apply(&set("{auto: {}}"), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "o"), Outcome::Applied { created: false, .. }), "{applied:?}");
     assert_eq!(left.load(Ordering::Relaxed), 0);

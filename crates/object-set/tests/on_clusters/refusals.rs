@@ -192,22 +192,22 @@ async fn objects_not_sent_before_the_deadline_are_sent_by_the_next_run() -> Resu
 #[tokio::test]
 async fn a_conflict_causes_a_read_and_one_retry() -> Result<()> {
     let target = TEST_ENV.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
-    let door = ScriptedServer::in_front_of(&target).await?;
+    let proxy = ScriptedServer::in_front_of(&target).await?;
     let mut story = Story::begin("race").await?;
-    story.cluster = Cluster::new(door.access().client()?);
+    story.cluster = Cluster::new(proxy.access().client()?);
     let patches = RequestMatcher::any().method("PATCH");
     let conflict = || Answer::failure(409, "Conflict", "the object has been modified");
-    door.next(1, patches.clone(), conflict());
+    proxy.next(1, patches.clone(), conflict());
     let applied = story.try_apply(&config_map("a", "1"), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: true, .. }), "{applied:?}");
-    assert_eq!(door.count(&patches), 2);
+    assert_eq!(proxy.count(&patches), 2);
 
-    door.always(patches.clone(), conflict());
+    proxy.always(patches.clone(), conflict());
     let applied = story.try_apply(&config_map("a", "2"), &NoObservations).await?;
     let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "a") else { panic!("{applied:?}") };
     assert_eq!((&error.failure, error.class()), (&Failure::Conflict, ErrorClass::Transient));
-    assert_eq!(door.count(&patches), 4, "once more, and then it is the next pass's");
-    door.clear();
+    assert_eq!(proxy.count(&patches), 4, "once more, and then it is the next pass's");
+    proxy.clear();
 
     // The watch does not show yet that it was deleted.
     let seen = seen_by_watch(&story, "a").await?;

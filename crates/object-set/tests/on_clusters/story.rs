@@ -270,9 +270,9 @@ impl Story {
             answer.boxed()
         };
         let target = TEST_ENV.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
-        let door = ScriptedServer::with(Arc::new(between), &target).await?;
-        self.cluster.client = door.access().client()?;
-        Ok((door, left))
+        let proxy = ScriptedServer::with(Arc::new(between), &target).await?;
+        self.cluster.client = proxy.access().client()?;
+        Ok((proxy, left))
     }
 
     /// Does the same as [`Story::write_meanwhile`] with a client that sets the annotation `left` to the remaining

@@ -132,7 +132,7 @@ async fn an_object_with_a_busy_writer_is_adopted_in_one_run() -> Result<()> {
     let mut story = Story::begin("busy").await?;
     installed(&story, &formers()[0], "a").await?;
     let written = Identity::new("", "ConfigMap", Some(&story.namespace), "a");
-    let (_door, left) = story.annotate_meanwhile(&written, 3).await?;
+    let (_proxy, left) = story.annotate_meanwhile(&written, 3).await?;
     let applied = story.try_apply(&config_map("a", "2"), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: false, .. }), "{applied:?}");
     assert_eq!(left.load(Ordering::Relaxed), 0);

@@ -109,8 +109,8 @@ async fn a_component_is_not_let_go_where_the_order_to_remove_its_module_comes_me
     serve(&hub.client()?, &crds::helm_component()).await?;
     let namespace = hub.namespace("overtaken").await?;
     let components: Api<HelmComponent> = Api::namespaced(hub.client()?, &namespace);
-    let door = late_release(&hub, &components).await?;
-    let runtime = connect(door.access(), &namespace, Mode::SingleCluster).await?;
+    let proxy = late_release(&hub, &components).await?;
+    let runtime = connect(proxy.access(), &namespace, Mode::SingleCluster).await?;
     let counted = RemovalCounter::default();
     let operator = tokio::spawn(drive(counted.clone(), runtime));
     install(&components, "Orphan", &counted).await?;
@@ -127,8 +127,8 @@ async fn a_component_that_was_let_go_is_not_removed_again() -> Result<()> {
     serve(&client, &crds::helm_component()).await?;
     let namespace = hub.namespace("ended").await?;
     let asked = Arc::default();
-    let door = late_ends(&hub, &asked).await?;
-    let runtime = connect(door.access(), &namespace, Mode::SingleCluster).await?;
+    let proxy = late_ends(&hub, &asked).await?;
+    let runtime = connect(proxy.access(), &namespace, Mode::SingleCluster).await?;
     let counted = RemovalCounter::default();
     let operator = tokio::spawn(drive(counted.clone(), runtime));
 

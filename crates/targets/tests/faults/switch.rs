@@ -131,15 +131,15 @@ fn writes(server: &ScriptedServer) -> usize {
 async fn nothing_is_written_after_a_switch(breaks: bool) -> Result<()> {
     let (first, second) = (server("first").await?, server("second").await?);
     let servers = [&first, &second];
-    let door = SwitchableAddress::open(servers, |chosen, _| chosen).await?;
-    let target = target(&door.access(servers))?;
+    let proxy = SwitchableAddress::open(servers, |chosen, _| chosen).await?;
+    let target = target(&proxy.access(servers))?;
     let found = target.identify().await?;
     ensure!(found.target_uid == "first");
     let fenced = target.fenced(fence());
     let errors = write(fenced.client()).await;
     ensure!(errors.is_empty() && writes(&first) == 2, "{errors:?}");
 
-    door.switch(breaks);
+    proxy.switch(breaks);
     let clients = (0..8).flat_map(|_| [fenced.client(), target.client()]).map(write);
     join_all(clients).await;
     let stamp = Stamp { hub_uid: "hub".to_owned(), ..Stamp::default() };
@@ -183,8 +183,8 @@ async fn servers_with_certificates_of_their_own_are_identified_a_bounded_number_
     let closing = || config_map().header("connection", "close");
     let (first, second) = (server_with("first", closing()).await?, server_with("first", closing()).await?);
     let servers = [&first, &second];
-    let door = SwitchableAddress::open(servers, |_, connection| connection).await?;
-    let target = target(&door.access(servers))?;
+    let proxy = SwitchableAddress::open(servers, |_, connection| connection).await?;
+    let target = target(&proxy.access(servers))?;
     let fenced = target.fenced(fence());
     let started = Instant::now();
     for _ in 0..20 {
