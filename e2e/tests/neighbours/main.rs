@@ -4,24 +4,24 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 mod editions;
-mod order;
+mod interleaving;
 mod protected;
-mod town;
+mod test_kyma;
 
 use anyhow::{Context, Result};
 use e2e::landscape::{Landscape, Options};
 use futures::FutureExt;
 use futures::future::try_join_all;
 
-use order::Order;
-use town::Town;
+use interleaving::Interleaving;
+use test_kyma::TestKyma;
 
-/// Number of targets. The orders are distributed over them: one after another on each target, in parallel across
+/// Number of targets. The interleavings are distributed over them: one after another on each target, in parallel across
 /// targets.
 const TARGETS: usize = 2;
-/// Orders of a run without `TEST_FULL=1`. In them, a module joins the higher and the lower one, inherits from
+/// Interleavings of a run without `TEST_FULL=1`. In them, a module joins the higher and the lower one, inherits from
 /// either, and is upgraded below and above it.
-const FEW: [&str; TARGETS] = ["ib ub ia rb ua ra", "ia ib ua ra ub rb"];
+const SAMPLED_INTERLEAVINGS: [&str; TARGETS] = ["ib ub ia rb ua ra", "ia ib ua ra ub rb"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn modules_that_ship_the_same_objects_leave_each_other_and_users_theirs() {
@@ -33,38 +33,42 @@ async fn story() -> Result<()> {
     let landscape = Landscape::start(Options { targets: TARGETS, ..Options::default() }).await?;
     editions::publish(&landscape).await?;
     protected::publish(&landscape).await?;
-    let towns = landscape.targets().iter().enumerate();
-    let towns = towns.map(|(number, target)| Town::settle(&landscape, number, target).boxed());
-    let towns = try_join_all(towns).await?;
-    let orders = orders_of_this_run();
-    let lives = towns.iter().enumerate().map(|(number, town)| {
-        let orders: Vec<&Order> = orders.iter().skip(number).step_by(TARGETS).collect();
+    let test_kymas = landscape.targets().iter().enumerate();
+    let test_kymas = test_kymas.map(|(number, target)| TestKyma::create(&landscape, number, target).boxed());
+    let test_kymas = try_join_all(test_kymas).await?;
+    let interleavings = selected_interleavings();
+    let runs = test_kymas.iter().enumerate().map(|(number, test_kyma)| {
+        let interleavings: Vec<&Interleaving> = interleavings.iter().skip(number).step_by(TARGETS).collect();
         async move {
-            for order in orders {
-                town.live(order).await.with_context(|| format!("{}: {order}", town.kyma))?;
+            for interleaving in interleavings {
+                test_kyma
+                    .run(interleaving)
+                    .await
+                    .with_context(|| format!("{}: {interleaving}", test_kyma.kyma))?;
             }
             Ok::<_, anyhow::Error>(())
         }
         .boxed()
     });
-    try_join_all(lives).await?;
-    let [first, second, ..] = towns.as_slice() else { anyhow::bail!("there are towns") };
-    let together = async { first.all_at_once().await.context("all at once") };
+    try_join_all(runs).await?;
+    let [first, second, ..] = test_kymas.as_slice() else { anyhow::bail!("fewer than two Kymas") };
+    let together = async { first.run_in_parallel().await.context("in parallel") };
     let protected = async { protected::row(second).await.context("protected") };
     futures::future::try_join(together.boxed(), protected.boxed()).await?;
     landscape.stop().await
 }
 
-/// Returns every order with `TEST_FULL=1`, and those of `FEW` without.
-fn orders_of_this_run() -> Vec<Order> {
+/// Returns all interleavings with `TEST_FULL=1`, and `SAMPLED_INTERLEAVINGS` without.
+fn selected_interleavings() -> Vec<Interleaving> {
     let full = std::env::var_os("TEST_FULL").is_some_and(|value| value == "1");
-    let few = |order: &Order| FEW.contains(&order.to_string().as_str());
-    order::all().into_iter().filter(|order| full || few(order)).collect()
+    let is_sampled =
+        |interleaving: &Interleaving| SAMPLED_INTERLEAVINGS.contains(&interleaving.to_string().as_str());
+    interleaving::all().into_iter().filter(|interleaving| full || is_sampled(interleaving)).collect()
 }
 
 #[test]
-fn the_few_orders_are_among_all() {
-    let all: Vec<String> = order::all().iter().map(ToString::to_string).collect();
+fn sampled_interleavings_are_among_all() {
+    let all: Vec<String> = interleaving::all().iter().map(ToString::to_string).collect();
     assert_eq!(all.len(), 20);
-    assert!(FEW.iter().all(|order| all.iter().any(|one| one == order)));
+    assert!(SAMPLED_INTERLEAVINGS.iter().all(|interleaving| all.iter().any(|one| one == interleaving)));
 }

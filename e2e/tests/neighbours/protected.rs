@@ -12,7 +12,7 @@ use kyma_api::Reason;
 use serde_json::{Value, json};
 use testbed::until_or_why;
 
-use crate::town::Town;
+use crate::test_kyma::TestKyma;
 
 const DEADLINE: Duration = Duration::from_mins(2);
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
@@ -125,29 +125,29 @@ pub(crate) async fn publish(landscape: &Landscape) -> Result<()> {
 
 /// Enables all intruders on one target, waits until each is refused, disables them, and checks that the target is
 /// as before.
-pub(crate) async fn row(town: &Town) -> Result<()> {
+pub(crate) async fn row(test_kyma: &TestKyma) -> Result<()> {
     let intruders = intruders();
-    let before = snapshot::take(&town.target).await?;
+    let before = snapshot::take(&test_kyma.target).await?;
     let modules = intruders.iter().map(|one| json!({"name": one.module, "version": "1.0.0"}));
-    town.choose_modules(&modules.collect::<Vec<_>>()).await?;
+    test_kyma.choose_modules(&modules.collect::<Vec<_>>()).await?;
     for intruder in &intruders {
         until_or_why(&format!("{} is refused", intruder.module), DEADLINE, || async {
-            let found = town.component(intruder.module).await?.unwrap_or_default();
+            let found = test_kyma.component(intruder.module).await?.unwrap_or_default();
             let refused = wait::has_condition(&found, "Ready", "False", Reason::Protected);
             let said = found["status"]["conditions"].to_string();
             Ok(if refused && said.contains(intruder.names) { Ok(()) } else { Err(said) })
         })
         .await?;
     }
-    town.choose_modules(&[]).await?;
+    test_kyma.choose_modules(&[]).await?;
     for intruder in &intruders {
         until_or_why(&format!("{} goes", intruder.module), DEADLINE, || async {
-            let found = town.component(intruder.module).await?;
+            let found = test_kyma.component(intruder.module).await?;
             Ok(found.map_or(Ok(()), |found| Err(found["status"].to_string())))
         })
         .await?;
     }
-    let left = until_as_before(&town.target, &before).await?;
+    let left = until_as_before(&test_kyma.target, &before).await?;
     anyhow::ensure!(left.is_empty(), "{left:?}");
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Orders in which two modules are installed, upgraded and removed, and what each owns after each step.
+//! Interleavings of the install, upgrade and removal of two modules, and the expected content of a target after each
+//! step.
 
 use std::fmt;
 
@@ -6,37 +7,37 @@ use crate::editions::{EDITIONS, Edition, MODULES};
 
 /// An action on a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum Action {
     Install,
     Upgrade,
     Remove,
 }
 
 /// All actions on a module, in order.
-const LIFE: [Deed; 3] = [Deed::Install, Deed::Upgrade, Deed::Remove];
+const ACTIONS: [Action; 3] = [Action::Install, Action::Upgrade, Action::Remove];
 
 /// An action on one of the two modules.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
-    pub(crate) deed: Deed,
+    pub(crate) action: Action,
     pub(crate) module: usize,
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let deed = match self.deed {
-            Deed::Install => 'i',
-            Deed::Upgrade => 'u',
-            Deed::Remove => 'r',
+        let action = match self.action {
+            Action::Install => 'i',
+            Action::Upgrade => 'u',
+            Action::Remove => 'r',
         };
-        write!(formatter, "{deed}{}", if self.module == 0 { 'a' } else { 'b' })
+        write!(formatter, "{action}{}", if self.module == 0 { 'a' } else { 'b' })
     }
 }
 
 /// An interleaving of the actions on both modules.
-pub(crate) struct Order(pub(crate) Vec<Step>);
+pub(crate) struct Interleaving(pub(crate) Vec<Step>);
 
-impl fmt::Display for Order {
+impl fmt::Display for Interleaving {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let steps: Vec<String> = self.0.iter().map(ToString::to_string).collect();
         formatter.write_str(&steps.join(" "))
@@ -44,39 +45,39 @@ impl fmt::Display for Order {
 }
 
 /// Returns every interleaving of the actions on both modules.
-pub(crate) fn all() -> Vec<Order> {
-    fn go_on(done: [usize; 2], steps: &[Step], all: &mut Vec<Order>) {
-        if done == [LIFE.len(); 2] {
-            all.push(Order(steps.to_vec()));
+pub(crate) fn all() -> Vec<Interleaving> {
+    fn extend(done: [usize; 2], steps: &[Step], all: &mut Vec<Interleaving>) {
+        if done == [ACTIONS.len(); 2] {
+            all.push(Interleaving(steps.to_vec()));
         }
         for module in 0..2 {
-            if let Some(&deed) = LIFE.get(done[module]) {
+            if let Some(&action) = ACTIONS.get(done[module]) {
                 let mut done = done;
                 done[module] += 1;
-                go_on(done, &[steps, &[Step { deed, module }]].concat(), all);
+                extend(done, &[steps, &[Step { action, module }]].concat(), all);
             }
         }
     }
     let mut all = Vec::new();
-    go_on([0, 0], &[], &mut all);
+    extend([0, 0], &[], &mut all);
     all
 }
 
 /// The expected content of a target.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Expected {
+pub(crate) struct ExpectedContent {
     /// The requested edition of each module.
     pub(crate) editions: [Option<&'static Edition>; 2],
     /// The module that owns the ClusterRole, of which there can be only one.
     pub(crate) holder: Option<usize>,
 }
 
-impl Expected {
+impl ExpectedContent {
     pub(crate) fn after(mut self, step: Step) -> Self {
-        self.editions[step.module] = match step.deed {
-            Deed::Install => EDITIONS.iter().find(|edition| edition.module == MODULES[step.module]),
-            Deed::Upgrade => EDITIONS.iter().rfind(|edition| edition.module == MODULES[step.module]),
-            Deed::Remove => None,
+        self.editions[step.module] = match step.action {
+            Action::Install => EDITIONS.iter().find(|edition| edition.module == MODULES[step.module]),
+            Action::Upgrade => EDITIONS.iter().rfind(|edition| edition.module == MODULES[step.module]),
+            Action::Remove => None,
         };
         if self.holder.is_some_and(|holder| !self.wants_role(holder)) {
             self.holder = None;

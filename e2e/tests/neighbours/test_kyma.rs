@@ -21,14 +21,14 @@ use serde_json::{Value, json};
 use testbed::{Cluster, until, until_or_why};
 
 use crate::editions::{CRD, EDITIONS, Edition, GROUP, KEPT, MODULES, ROLE, SHARED};
-use crate::order::{Deed, Expected, Order, Step};
+use crate::interleaving::{Action, ExpectedContent, Interleaving, Step};
 
 const DEADLINE: Duration = Duration::from_mins(2);
 /// Name of a user's object in a Namespace that modules ship.
 const USERS: &str = "users";
 
 /// A Kyma and its target.
-pub(crate) struct Town {
+pub(crate) struct TestKyma {
     pub(crate) kyma: String,
     hub: Client,
     pub(crate) target: Client,
@@ -38,15 +38,15 @@ pub(crate) struct Town {
 
 /// Objects that users and their operators created, as they must stay.
 #[derive(Default)]
-struct Users {
+struct UserObjects {
     leaves: Vec<DynamicObject>,
     maps: Vec<ConfigMap>,
 }
 
-impl Town {
+impl TestKyma {
     /// Creates a Kyma without modules on this target, and waits until it is Ready with its catalogue.
-    pub(crate) async fn settle(landscape: &Landscape, number: usize, target: &Cluster) -> Result<Self> {
-        let kyma = format!("town-{number}");
+    pub(crate) async fn create(landscape: &Landscape, number: usize, target: &Cluster) -> Result<Self> {
+        let kyma = format!("kyma-{number}");
         let hub = landscape.hub().client()?;
         let secrets: Api<Secret> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
         let secret = landscape.access_secret(&kyma, target).await?;
@@ -73,30 +73,30 @@ impl Town {
 
     /// Takes all steps. Checks the expected content of the target after each one, and at the end that nothing of
     /// the modules is left.
-    pub(crate) async fn live(&self, order: &Order) -> Result<()> {
-        let mut expected = Expected::default();
-        let mut users = Users::default();
-        for step in &order.0 {
+    pub(crate) async fn run(&self, interleaving: &Interleaving) -> Result<()> {
+        let mut expected = ExpectedContent::default();
+        let mut users = UserObjects::default();
+        for step in &interleaving.0 {
             expected = self.take(*step, expected, &mut users).await.with_context(|| step.to_string())?;
         }
         self.end(&users).await
     }
 
-    /// Installs, upgrades and removes both modules at the same time.
-    pub(crate) async fn all_at_once(&self) -> Result<()> {
-        let mut users = Users::default();
-        let mut expected = Expected::default();
-        for deed in [Deed::Install, Deed::Upgrade] {
-            expected = (0..2).fold(expected, |so_far, module| so_far.after(Step { deed, module }));
+    /// Installs, upgrades and removes both modules in parallel.
+    pub(crate) async fn run_in_parallel(&self) -> Result<()> {
+        let mut users = UserObjects::default();
+        let mut expected = ExpectedContent::default();
+        for action in [Action::Install, Action::Upgrade] {
+            expected = (0..2).fold(expected, |so_far, module| so_far.after(Step { action, module }));
             self.choose(&expected).await?;
-            if deed == Deed::Install {
+            if action == Action::Install {
                 expected.holder = Some(self.first_to_come().await?);
             }
             self.until_settled(&expected).await?;
             self.users_act(&expected, &mut users).await?;
             self.nothing_is_lost(&expected, &users).await?;
         }
-        expected = Expected::default();
+        expected = ExpectedContent::default();
         self.choose(&expected).await?;
         self.until_the_last_is_blocked().await?;
         self.nothing_is_lost(&expected, &users).await?;
@@ -105,10 +105,15 @@ impl Town {
         self.end(&users).await
     }
 
-    async fn take(&self, step: Step, before: Expected, users: &mut Users) -> Result<Expected> {
+    async fn take(
+        &self,
+        step: Step,
+        before: ExpectedContent,
+        users: &mut UserObjects,
+    ) -> Result<ExpectedContent> {
         let expected = before.after(step);
         self.choose(&expected).await?;
-        if step.deed == Deed::Remove && expected.is_empty() {
+        if step.action == Action::Remove && expected.is_empty() {
             self.until_blocked(MODULES[step.module]).await?;
             self.nothing_is_lost(&expected, users).await?;
             self.users_delete_leaves(users).await?;
@@ -120,8 +125,8 @@ impl Town {
     }
 
     /// Enables exactly the expected editions in the target's Kyma.
-    async fn choose(&self, wished: &Expected) -> Result<()> {
-        let modules = wished.editions.iter().flatten();
+    async fn choose(&self, expected: &ExpectedContent) -> Result<()> {
+        let modules = expected.editions.iter().flatten();
         let modules = modules.map(|edition| json!({"name": edition.module, "version": edition.version}));
         self.choose_modules(&modules.collect::<Vec<_>>()).await
     }
@@ -134,7 +139,7 @@ impl Town {
     }
 
     /// Waits until each module is Ready, refused or gone, as expected.
-    async fn until_settled(&self, expected: &Expected) -> Result<()> {
+    async fn until_settled(&self, expected: &ExpectedContent) -> Result<()> {
         until_or_why("modules are as expected", DEADLINE, || async {
             for (module, edition) in expected.editions.iter().enumerate() {
                 let name = MODULES[module];
@@ -199,7 +204,7 @@ impl Town {
 
     /// Creates objects as users do, with all fields of each edition, and copies objects with all their labels as an
     /// operator of users does.
-    async fn users_act(&self, expected: &Expected, users: &mut Users) -> Result<()> {
+    async fn users_act(&self, expected: &ExpectedContent, users: &mut UserObjects) -> Result<()> {
         if users.maps.is_empty() {
             let own = json!({"metadata": {"name": USERS, "namespace": KEPT}, "data": {"mine": "yes"}});
             users.maps.push(self.create_map(own).await?);
@@ -265,7 +270,7 @@ impl Town {
 
     /// Checks that leaves keep all their fields, that users' objects are unchanged, that the expected module owns
     /// the ClusterRole, and that shared Namespaces exist while a module is installed.
-    async fn nothing_is_lost(&self, expected: &Expected, users: &Users) -> Result<()> {
+    async fn nothing_is_lost(&self, expected: &ExpectedContent, users: &UserObjects) -> Result<()> {
         for leaf in &users.leaves {
             let name = leaf.name_any();
             let edition = EDITIONS.iter().find(|edition| name.ends_with(edition.version));
@@ -296,7 +301,7 @@ impl Town {
         Ok(())
     }
 
-    async fn users_delete_leaves(&self, users: &mut Users) -> Result<()> {
+    async fn users_delete_leaves(&self, users: &mut UserObjects) -> Result<()> {
         for leaf in users.leaves.drain(..) {
             let version = leaf.types.as_ref().and_then(|types| types.api_version.rsplit('/').next());
             let api = self.leaves(version.context("a leaf has a version")?);
@@ -307,7 +312,7 @@ impl Town {
 
     /// Checks that only users' objects and their Namespace are left, without labels of the operators; then deletes
     /// them and waits until the target is as before.
-    async fn end(&self, users: &Users) -> Result<()> {
+    async fn end(&self, users: &UserObjects) -> Result<()> {
         let maps: Api<ConfigMap> = Api::namespaced(self.target.clone(), KEPT);
         let theirs = maps.list(&ListParams::default()).await?;
         let theirs = theirs.iter().filter(|map| map.name_any() != "kube-root-ca.crt").count();
