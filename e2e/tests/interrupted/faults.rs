@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::writes::{Write, WriteSelection};
 
 /// Time by which stale lists and late events are behind.
-const LAG: Duration = Duration::from_secs(1);
+const EVENT_LAG: Duration = Duration::from_secs(1);
 /// Message of an apiserver that refuses a write because of another one in between.
 const CONFLICT: &str = "Operation cannot be fulfilled: the object has been modified; please apply your changes to \
                         the latest version and try again";
@@ -188,7 +188,7 @@ impl FaultInjector {
         let Some(case) = cases.get_mut(kyma) else { return EventDelivery::OnTime };
         let is_disordered = case.faults.iter().any(|fault| matches!(fault, Fault::Disorder));
         let delivery = match number % 4 {
-            _ if case.is_late() => EventDelivery::Late(LAG),
+            _ if case.is_late() => EventDelivery::Late(EVENT_LAG),
             0 if is_disordered => EventDelivery::Twice,
             1 if is_disordered => EventDelivery::Overtaken,
             3 if is_disordered => EventDelivery::Lost,
@@ -294,7 +294,7 @@ impl FaultProxy {
         let old = lock(&self.sent_versions)
             .iter()
             .rev()
-            .find(|(sent, _)| sent.elapsed() >= LAG)
+            .find(|(sent, _)| sent.elapsed() >= EVENT_LAG)
             .map(|(_, version)| *version);
         match old.filter(|_| is_watch_list && self.injector.is_stale(kyma)) {
             None => passing.onward().await,

@@ -2,8 +2,8 @@
 //! state, however operators are disturbed meanwhile.
 
 mod clock;
+mod comparable_state;
 mod faults;
-mod picture;
 mod rounds;
 mod stages;
 mod writes;
@@ -49,7 +49,7 @@ async fn story(is_full: bool) -> Result<()> {
     Fleet::new(&landscape)?.publish().await?;
     let world = World::new(&landscape, Arc::clone(&injector)).await?;
     tokio::select! {
-        told = world.tell(is_full) => told?,
+        ended = world.run(is_full) => ended?,
         ended = kill(&mut landscape, kill_requests, &injector) => ended?,
     }
     landscape.stop().await

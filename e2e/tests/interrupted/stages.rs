@@ -39,7 +39,7 @@ pub(crate) enum Stage {
 }
 
 /// A Kyma with its clusters.
-pub(crate) struct Town {
+pub(crate) struct TestKyma {
     pub(crate) kyma: String,
     pub(crate) hub: Client,
     pub(crate) target: Client,
@@ -66,7 +66,7 @@ impl Stage {
     }
 }
 
-impl Town {
+impl TestKyma {
     /// Does what the user does in the stage. The channel's version is set for all Kymas at once in `World::round`.
     pub(crate) async fn act(&self, stage: Stage) -> Result<()> {
         match stage {
@@ -97,11 +97,11 @@ impl Town {
 
     /// Waits until the Kyma reports the expected result of the stage, on hub and target.
     pub(crate) async fn until_done(&self, stage: Stage, deadline: Duration) -> Result<()> {
-        let wanted = stage.end();
+        let expected = stage.end();
         until_or_why(&format!("{stage:?} of {}", self.kyma), deadline, || async {
             let found = self.kymas().get_opt(&self.kyma).await?;
-            let (Some(found), Some(wanted)) = (&found, &wanted) else {
-                let is_done = found.is_none() && wanted.is_none();
+            let (Some(found), Some(expected)) = (&found, &expected) else {
+                let is_done = found.is_none() && expected.is_none();
                 return Ok(if is_done {
                     Ok(())
                 } else {
@@ -110,16 +110,16 @@ impl Town {
             };
             let status = found.status.clone().unwrap_or_default();
             // kyma-operator writes the status on the hub first, and release-meta-syncer works by itself.
-            let is_done = is_end(&status, wanted)
+            let is_done = is_end(&status, expected)
                 && has_catalogue(&status)
-                && is_end(&Box::pin(self.shown_status()).await?, wanted);
+                && is_end(&Box::pin(self.target_status()).await?, expected);
             Ok(if is_done { Ok(()) } else { Err(self.progress(&status).await?) })
         })
         .await
     }
 
     /// Returns the status of the target's Kyma.
-    async fn shown_status(&self) -> Result<KymaStatus> {
+    async fn target_status(&self) -> Result<KymaStatus> {
         let kymas: Api<Kyma> = Api::namespaced(self.target.clone(), TARGET_NAMESPACE);
         Ok(kymas.get_opt("default").await?.and_then(|kyma| kyma.status).unwrap_or_default())
     }
@@ -143,13 +143,13 @@ impl Town {
     pub(crate) async fn ready_since(&self) -> Result<Timestamp> {
         let status = self.kymas().get(&self.kyma).await?.status.unwrap_or_default();
         let ready = condition::get(status.conditions.as_deref().unwrap_or_default(), condition::types::READY);
-        Ok(ready.context("it says whether it is Ready")?.last_transition_time.0)
+        Ok(ready.context("no condition Ready")?.last_transition_time.0)
     }
 
     /// Deletes the access Secret, once the Kyma is gone.
-    pub(crate) async fn leave(&self) -> Result<()> {
+    pub(crate) async fn delete_access_secret(&self) -> Result<()> {
         let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
-        let name = self.secret.metadata.name.as_deref().context("it has a name")?;
+        let name = self.secret.metadata.name.as_deref().context("no name")?;
         secrets.delete(name, &DeleteParams::default()).await?;
         Ok(())
     }
@@ -161,8 +161,8 @@ impl Town {
     /// Edits each module in the target's Kyma; entries set to null are removed.
     async fn choose(&self, edit: impl Fn(&mut Value)) -> Result<()> {
         let kymas: Api<Kyma> = Api::namespaced(self.target.clone(), TARGET_NAMESPACE);
-        let held = kymas.get("default").await?.spec.modules.unwrap_or_default();
-        let mut chosen: Vec<Value> = held.iter().map(|module| json!(module)).collect();
+        let modules = kymas.get("default").await?.spec.modules.unwrap_or_default();
+        let mut chosen: Vec<Value> = modules.iter().map(|module| json!(module)).collect();
         chosen.iter_mut().for_each(edit);
         chosen.retain(|module| !module.is_null());
         let params = PatchParams { field_manager: Some(USER.to_owned()), ..PatchParams::default() };
@@ -172,12 +172,12 @@ impl Town {
 }
 
 /// Reports whether the Kyma is Ready with exactly these modules, versions and states.
-fn is_end(status: &KymaStatus, wanted: &BTreeSet<(String, String, State)>) -> bool {
+fn is_end(status: &KymaStatus, expected: &BTreeSet<(String, String, State)>) -> bool {
     let modules = status.modules.iter().flatten();
     let modules: BTreeSet<_> = modules
         .map(|module| (module.name.clone(), module.version.clone().unwrap_or_default(), module.state))
         .collect();
-    status.state == Some(State::Ready) && modules == *wanted
+    status.state == Some(State::Ready) && modules == *expected
 }
 
 /// Reports whether the target has the catalogue.
