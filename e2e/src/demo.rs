@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::landscape::{HUB_NAMESPACE, Landscape, Options, TARGET_NAMESPACE};
 use screen::Screen;
-pub use steps::Story;
+pub use steps::Scenario;
 use table::Table;
 
 /// Commands that the demo suggests at its end.
@@ -52,7 +52,7 @@ struct StepReport {
 pub async fn run(request: Request) -> Result<()> {
     let screen = Arc::new(Screen::new());
     let mut report = Report::default();
-    let outcome = tell(&request, &screen, &mut report).boxed().await;
+    let outcome = run_steps(&request, &screen, &mut report).boxed().await;
     if let Some(path) = &request.report {
         std::fs::write(path, serde_json::to_vec_pretty(&report)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
@@ -69,7 +69,7 @@ pub async fn run(request: Request) -> Result<()> {
 }
 
 /// Runs all steps.
-async fn tell(request: &Request, screen: &Arc<Screen>, report: &mut Report) -> Result<Landscape> {
+async fn run_steps(request: &Request, screen: &Arc<Screen>, report: &mut Report) -> Result<Landscape> {
     let options =
         Options { targets: 2, directory: request.directory.clone(), audit: false, ..Options::default() };
     let landscape = step(
@@ -81,28 +81,34 @@ async fn tell(request: &Request, screen: &Arc<Screen>, report: &mut Report) -> R
     .await?;
     let table = Table::follow(&landscape, screen)?;
     let say = |line: &str| screen.say(line);
-    let story = Story::new(&landscape, &say)?;
-    step(screen, report, "push two modules and publish a third with its own kind", story.publish().boxed())
-        .await?;
+    let scenario = Scenario::new(&landscape, &say)?;
+    step(
+        screen,
+        report,
+        "push two modules and publish a third with its own kind",
+        scenario.publish().boxed(),
+    )
+    .await?;
     let before =
-        step(screen, report, "apply two Kymas, every module becomes Ready", story.install().boxed()).await?;
-    step(screen, report, "assign a new version to a channel, clusters upgrade", story.upgrade().boxed())
+        step(screen, report, "apply two Kymas, every module becomes Ready", scenario.install().boxed())
+            .await?;
+    step(screen, report, "assign a new version to a channel, clusters upgrade", scenario.upgrade().boxed())
         .await?;
-    step(screen, report, "try a downgrade, it is refused", story.refuse_downgrade().boxed()).await?;
-    step(screen, report, "edit an object on a target, it is put right", story.correct_drift().boxed())
+    step(screen, report, "try a downgrade, it is refused", scenario.refuse_downgrade().boxed()).await?;
+    step(screen, report, "edit an object on a target, it is put right", scenario.correct_drift().boxed())
         .await?;
     step(
         screen,
         report,
         "disable a module that is in use: blocked, then removed",
-        story.disable_in_use().boxed(),
+        scenario.disable_in_use().boxed(),
     )
     .await?;
     step(
         screen,
         report,
         "delete a Kyma, its cluster is left as it was found",
-        story.delete_kyma(&before).boxed(),
+        scenario.delete_kyma(&before).boxed(),
     )
     .await?;
     table.stop();

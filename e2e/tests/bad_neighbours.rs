@@ -24,10 +24,10 @@ const GIVEN_BACK: Duration = Duration::from_mins(4);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_targets_delay_no_others_and_use_bounded_resources() {
-    Box::pin(story()).await.unwrap();
+    Box::pin(scenario()).await.unwrap();
 }
 
-async fn story() -> Result<()> {
+async fn scenario() -> Result<()> {
     let neighbourhood = Neighbourhood::start(GOOD, BAD).await?;
     let well = neighbourhood.round("well", false).await?;
     ensure!(well.installed.len() == GOOD && well.changed.len() == GOOD, "{well:?}");

@@ -41,10 +41,10 @@ impl Size {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mass_deletion_stops_until_a_person_says_that_it_is_meant() {
-    story(Size::of_this_run()).await.unwrap();
+    scenario(Size::of_this_run()).await.unwrap();
 }
 
-async fn story(size: Size) -> Result<()> {
+async fn scenario(size: Size) -> Result<()> {
     let options = Options { targets: size.targets, flags: size.flags, ..Options::default() };
     let mut landscape = Landscape::start(options).await?;
     let hub = landscape.hub().client()?;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::demo::Story;
+use e2e::demo::Scenario;
 use e2e::fleet::{Fleet, KYMAS};
 use e2e::landscape::{HUB_NAMESPACE, Landscape, Options, asks};
 use e2e::remains::has_kyma;
@@ -22,29 +22,29 @@ const OPERATORS: [&str; 4] = ["kyma-operator", "helm-component", "release-meta-s
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_main_job_from_install_to_removal() {
-    story().await.unwrap();
+    scenario().await.unwrap();
 }
 
-async fn story() -> Result<()> {
+async fn scenario() -> Result<()> {
     let options = Options { targets: 2, audit: true, ..Options::default() };
     let mut landscape = Landscape::start(options).await?;
     let before = {
         let quiet = |_: &str| {};
-        let story = Story::new(&landscape, &quiet)?;
-        story.publish().await.context("publish")?;
-        let before = story.install().await.context("install")?;
-        story.upgrade().await.context("upgrade")?;
-        story.refuse_downgrade().await.context("downgrade")?;
-        story.correct_drift().await.context("drift")?;
+        let scenario = Scenario::new(&landscape, &quiet)?;
+        scenario.publish().await.context("publish")?;
+        let before = scenario.install().await.context("install")?;
+        scenario.upgrade().await.context("upgrade")?;
+        scenario.refuse_downgrade().await.context("downgrade")?;
+        scenario.correct_drift().await.context("drift")?;
         before
     };
     restarts_write_nothing(&mut landscape).await.context("restart")?;
     let first = installed(&landscape).await?;
     {
         let quiet = |_: &str| {};
-        let story = Story::new(&landscape, &quiet)?;
-        story.disable_in_use().await.context("disable")?;
-        story.delete_kyma(&before).await.context("delete")?;
+        let scenario = Scenario::new(&landscape, &quiet)?;
+        scenario.disable_in_use().await.context("disable")?;
+        scenario.delete_kyma(&before).await.context("delete")?;
     }
     a_killed_installation_ends_in_the_same_state(&mut landscape, &first).await.context("kill")?;
     landscape.stop().await

@@ -23,10 +23,10 @@ const COUNTS: [(&str, usize); 7] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_made_up_object_ends_with_a_condition_or_a_refusal() {
-    story().await.unwrap();
+    scenario().await.unwrap();
 }
 
-async fn story() -> Result<()> {
+async fn scenario() -> Result<()> {
     let landscape = Landscape::start(Options::default()).await?;
     let kinds = kinds()?;
     ensure!(kinds.len() == COUNTS.len(), "a kind is missing here");

@@ -28,10 +28,10 @@ const WORLD: &str = "world";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_paused_stands_still_and_goes_on_afterwards() {
-    story().await.unwrap();
+    scenario().await.unwrap();
 }
 
-async fn story() -> Result<()> {
+async fn scenario() -> Result<()> {
     let options = Options { targets: 2, audit: true, ..Options::default() };
     let mut landscape = Landscape::start(options).await?;
     let world = World::build(&landscape).await?;

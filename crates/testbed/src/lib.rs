@@ -2,7 +2,7 @@
 //! an OCI registry as processes of this machine, gone when the test is.
 //!
 //! ```no_run
-//! # async fn story() -> anyhow::Result<()> {
+//! # async fn example() -> anyhow::Result<()> {
 //! use testbed::TestEnv;
 //!
 //! let test_env = TestEnv::start().await?;

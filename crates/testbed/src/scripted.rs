@@ -36,7 +36,7 @@ use forward::Upstream;
 /// ```no_run
 /// use testbed::{Answer, RequestMatcher, ScriptedServer};
 ///
-/// # async fn story(target: &testbed::Cluster) -> anyhow::Result<()> {
+/// # async fn example(target: &testbed::Cluster) -> anyhow::Result<()> {
 /// let target = ScriptedServer::in_front_of(target).await?;
 /// target.next(2, RequestMatcher::any().method("PATCH"), Answer::too_many_requests(1));
 /// let client = target.access().client()?;

@@ -21,7 +21,7 @@ use crate::test_env::TestEnv;
 ///
 /// # async fn test() -> anyhow::Result<()> {
 /// let target = TEST_ENV.cluster("target", |cluster| cluster.with_workloads()).await?;
-/// let namespace = target.namespace("story").await?;
+/// let namespace = target.namespace("example").await?;
 /// # Ok(())
 /// # }
 /// ```

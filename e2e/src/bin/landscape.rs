@@ -172,14 +172,14 @@ async fn supervise(directory: &Path, size: Size, with_process: Option<i32>) -> R
 /// Returns a future that is ready when the process has ended, and never without a process.
 fn end_of(process: Option<i32>) -> Result<impl Future<Output = Result<()>>> {
     let handle = process.map(handle_of).transpose()?;
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     if let Some(handle) = handle {
         std::thread::spawn(move || {
             let mut end = [PollFd::new(&handle, PollFlags::IN)];
             // The receiver is gone if the landscape has ended for another reason.
-            let _ = tell.send(poll(&mut end, None));
+            let _ = sender.send(poll(&mut end, None));
         });
-        return Ok(async { told.await?.map(drop).context("cannot see the process's end") }.left_future());
+        return Ok(async { receiver.await?.map(drop).context("cannot see the process's end") }.left_future());
     }
     Ok(std::future::pending().right_future())
 }

@@ -24,15 +24,15 @@ const OPERATOR: &str = "lantern-operator";
 const SETTINGS: &str = "lantern-settings";
 
 /// State shared by all steps.
-pub struct Story<'a> {
+pub struct Scenario<'a> {
     fleet: Fleet<'a>,
     say: &'a (dyn Fn(&str) + Sync),
     hub: Client,
     targets: Vec<Client>,
 }
 
-impl<'a> Story<'a> {
-    /// Creates the story. Text for the user goes to `say`.
+impl<'a> Scenario<'a> {
+    /// Creates the scenario. Text for the user goes to `say`.
     ///
     /// # Errors
     /// A client cannot be created.

@@ -14,7 +14,7 @@ mod outcome;
 mod remains;
 mod report;
 mod said;
-mod story;
+mod scenario;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Mutex;
@@ -28,7 +28,7 @@ use testbed::Cluster;
 use corpus::Run;
 use outcome::Outcome;
 use report::Row;
-use story::Story;
+use scenario::Scenario;
 
 /// Number of targets at the same time, as many as small machines can run.
 const TARGETS: usize = 2;
@@ -115,7 +115,7 @@ async fn work(
     while let Some(chart) = next() {
         let target = match shared {
             Some(target) => Ok(target.clone()),
-            None => landscape.wide_target(&story::word(&chart.name), NODES).await,
+            None => landscape.wide_target(&scenario::word(&chart.name), NODES).await,
         };
         let runs = if fresh { corpus::all(&chart) } else { Ok(corpus::only(&chart)) };
         let (target, runs) = match (target, runs) {
@@ -142,17 +142,17 @@ async fn work(
 /// Installs, changes and removes the chart, and compares failures with helm.
 async fn through(landscape: &Landscape, target: &Cluster, run: Run) -> anyhow::Result<Row> {
     let Run { name, chart, then } = run;
-    let mut story = Story::new(landscape, target, &chart).await?;
-    let outcome = Box::pin(course(&mut story, then.as_ref())).await;
+    let mut scenario = Scenario::new(landscape, target, &chart).await?;
+    let outcome = Box::pin(course(&mut scenario, then.as_ref())).await;
     // Also removes the chart after a failure, so that the next one finds a clean target.
-    let removed = Box::pin(story.remove()).await;
+    let removed = Box::pin(scenario.remove()).await;
     let (installed, changed) = outcome?;
     let installed = Outcome { kept: removed?, ..installed };
-    Box::pin(story.beside_helm(&installed, &chart.values)).await?;
+    Box::pin(scenario.beside_helm(&installed, &chart.values)).await?;
     let mut row = Row { chart: chart.name, values: name, installed, changed: None, unchanged: None };
     match (changed, then) {
         (Some(outcome), Some((to, values))) => {
-            Box::pin(story.beside_helm(&outcome, &values)).await?;
+            Box::pin(scenario.beside_helm(&outcome, &values)).await?;
             row.changed = Some((to, outcome));
         }
         (None, Some((to, _))) if row.installed.refused.is_none() => row.unchanged = Some(to),
@@ -163,16 +163,18 @@ async fn through(landscape: &Landscape, target: &Cluster, run: Run) -> anyhow::R
 
 /// Returns the results with the chart's values and with changed values.
 async fn course(
-    story: &mut Story,
+    scenario: &mut Scenario,
     then: Option<&(String, Value)>,
 ) -> anyhow::Result<(Outcome, Option<Outcome>)> {
-    if let Some(reason) = Box::pin(story.refused()).await? {
+    if let Some(reason) = Box::pin(scenario.refused()).await? {
         return Ok((Outcome::refused(reason), None));
     }
-    let installed = Box::pin(story.install()).await?;
+    let installed = Box::pin(scenario.install()).await?;
     // Values to which helm cannot upgrade are tested by a run of their own.
     let changed = match then {
-        Some((_, values)) if story.can_change(values).await? => Some(Box::pin(story.change(values)).await?),
+        Some((_, values)) if scenario.can_change(values).await? => {
+            Some(Box::pin(scenario.change(values)).await?)
+        }
         _ => None,
     };
     Ok((installed, changed))

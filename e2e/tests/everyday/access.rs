@@ -113,7 +113,7 @@ async fn broken_access(row: &Row, broken: &str, reason: Reason, words: &str) -> 
     row.grant(&row.access.kubeconfig()).await?;
     row.holds("2").await?;
     row.is_ready().await?;
-    row.was_told_once(reason).await?;
+    row.was_reported_once(reason).await?;
     let same = |one: &(String, String, String)| before.iter().any(|was| was.1 == one.1 || one.0 != "content");
     ensure!(row.traces().await?.iter().all(same), "the object must be the same one");
     Ok(())

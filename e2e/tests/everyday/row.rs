@@ -128,17 +128,19 @@ impl Row {
 
     /// Checks that the failure was reported by one event. Waits for the event of the recovery first: events arrive
     /// in order, so no event of the failure is missing then.
-    pub(crate) async fn was_told_once(&self, reason: Reason) -> Result<()> {
-        let what = format!("people are told again that {} is Ready", self.name);
-        testbed::until(&what, DEADLINE, || async { Ok((self.told(Reason::Ready).await? > 1).then_some(())) })
-            .await?;
-        let told = self.told(reason).await?;
-        ensure!(told == 1, "{}: people were told of {reason} {told} times", self.name);
+    pub(crate) async fn was_reported_once(&self, reason: Reason) -> Result<()> {
+        let what = format!("another event reports that {} is Ready", self.name);
+        testbed::until(&what, DEADLINE, || async {
+            Ok((self.event_count(Reason::Ready).await? > 1).then_some(()))
+        })
+        .await?;
+        let count = self.event_count(reason).await?;
+        ensure!(count == 1, "{}: {count} events with reason {reason}", self.name);
         Ok(())
     }
 
     /// Returns the number of events with this reason.
-    async fn told(&self, reason: Reason) -> Result<u64> {
+    async fn event_count(&self, reason: Reason) -> Result<u64> {
         let events = self.world.list("events.k8s.io/v1", "Event").await?;
         let events = events.iter().map(|event| &event.data);
         let of_it = events

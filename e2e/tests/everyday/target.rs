@@ -93,7 +93,7 @@ async fn during_the_fault(row: &Row, reason: Reason, words: &str) -> Result<()> 
 async fn after_the_fault(row: &Row, reason: Reason) -> Result<()> {
     row.holds("2").await?;
     row.is_ready().await?;
-    row.was_told_once(reason).await
+    row.was_reported_once(reason).await
 }
 
 /// Grants an account all rights on a cluster.

@@ -58,26 +58,30 @@ pub(crate) struct Town {
 }
 
 /// Runs a row, which must not affect other components or show a secret in a log.
-pub(crate) fn row(name: &'static str, story: impl AsyncFnOnce(&Row) -> Result<()>) -> Result<()> {
+pub(crate) fn row(name: &'static str, scenario: impl AsyncFnOnce(&Row) -> Result<()>) -> Result<()> {
     RUNTIME.block_on(async {
         let world = WORLD.get_or_try_init(World::start).await?;
         let _shared = world.quiet.read().await;
-        tell(world, name, story).await
+        run_row(world, name, scenario).await
     })
 }
 
 /// Does the same as [`row`] while no other row runs.
-pub(crate) fn row_alone(name: &'static str, story: impl AsyncFnOnce(&Row) -> Result<()>) -> Result<()> {
+pub(crate) fn row_alone(name: &'static str, scenario: impl AsyncFnOnce(&Row) -> Result<()>) -> Result<()> {
     RUNTIME.block_on(async {
         let world = WORLD.get_or_try_init(World::start).await?;
         let _alone = world.quiet.write().await;
-        tell(world, name, story).await
+        run_row(world, name, scenario).await
     })
 }
 
-async fn tell(world: &'static World, name: &str, story: impl AsyncFnOnce(&Row) -> Result<()>) -> Result<()> {
+async fn run_row(
+    world: &'static World,
+    name: &str,
+    scenario: impl AsyncFnOnce(&Row) -> Result<()>,
+) -> Result<()> {
     let row = Row::new(world, name).await?;
-    story(&row).await.with_context(|| format!("row {name}"))?;
+    scenario(&row).await.with_context(|| format!("row {name}"))?;
     row.close().await.with_context(|| format!("after row {name}"))
 }
 

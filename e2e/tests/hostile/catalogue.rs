@@ -27,7 +27,7 @@ pub(crate) fn shop() -> String {
     format!("shop-{}", "k".repeat(248))
 }
 
-pub(crate) async fn story(world: &World) -> Result<()> {
+pub(crate) async fn scenario(world: &World) -> Result<()> {
     join(world).await?;
     foreign_kinds(world).await?;
     fields_of_others(world).await?;

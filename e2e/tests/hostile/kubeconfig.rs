@@ -29,7 +29,7 @@ struct Thieves {
     other: ScriptedServer,
 }
 
-pub(crate) async fn story(world: &World) -> Result<()> {
+pub(crate) async fn scenario(world: &World) -> Result<()> {
     let thieves = Thieves { server: ScriptedServer::start().await?, other: ScriptedServer::start().await? };
     let marker = world.landscape.directory().join("a-program-was-run");
     let token = world.landscape.directory().join("a-token");

@@ -22,17 +22,17 @@ use world::World;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_input_harms_nobody_else() {
-    Box::pin(story()).await.unwrap();
+    Box::pin(scenario()).await.unwrap();
 }
 
-async fn story() -> Result<()> {
+async fn scenario() -> Result<()> {
     let world = World::start().await?;
     // Runs alone, so that nothing else affects the reaction times.
-    Box::pin(target::story(&world)).await?;
-    let kubeconfig = Box::pin(kubeconfig::story(&world));
-    let catalogue = Box::pin(catalogue::story(&world));
+    Box::pin(target::scenario(&world)).await?;
+    let kubeconfig = Box::pin(kubeconfig::scenario(&world));
+    let catalogue = Box::pin(catalogue::scenario(&world));
     tokio::try_join!(kubeconfig, catalogue)?;
-    Box::pin(own_kyma::story(&world)).await?;
+    Box::pin(own_kyma::scenario(&world)).await?;
     target::nobody_repeats(&world).await?;
     world.landscape.check()?;
     world.landscape.stop().await

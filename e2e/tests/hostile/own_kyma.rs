@@ -18,7 +18,7 @@ use crate::world::{ANCHOR, CALM, HOSTILE, World};
 const KYMAS: &str = "/apis/operator.kyma-project.io/v1beta2/namespaces/kyma-system/kymas";
 const DEADLINE: Duration = Duration::from_mins(2);
 
-pub(crate) async fn story(world: &World) -> Result<()> {
+pub(crate) async fn scenario(world: &World) -> Result<()> {
     let mine = Mine { world, resource: ApiResource::erase::<Kyma>(&()) };
     lying_versions(&mine).await.context("lying resourceVersions")?;
     far_too_many(&mine).await.context("50,000 modules")?;

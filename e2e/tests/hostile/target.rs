@@ -26,7 +26,7 @@ const ROUNDS: usize = 3;
 const SLOWER: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_mins(2);
 
-pub(crate) async fn story(world: &World) -> Result<()> {
+pub(crate) async fn scenario(world: &World) -> Result<()> {
     for fault in all() {
         Box::pin(moves_nobody(world, &fault)).await.with_context(|| fault.name.to_owned())?;
     }

@@ -16,10 +16,10 @@ const OPERATORS: [&str; 3] = ["kyma-operator", "helm-component", "release-meta-s
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_written_to_a_cluster_that_is_not_proven_to_be_the_target() {
     // Boxed, since the compiler's proof that a deep future is `Send` has a limit.
-    tokio::spawn(story().boxed()).await.unwrap().unwrap();
+    tokio::spawn(scenario().boxed()).await.unwrap().unwrap();
 }
 
-async fn story() -> Result<()> {
+async fn scenario() -> Result<()> {
     let mut world = World::build().await?;
     swapped(&world).await.context("two kubeconfigs swapped")?;
     shared(&world).await.context("two Kymas on one target")?;

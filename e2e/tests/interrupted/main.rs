@@ -26,10 +26,10 @@ const TARGETS: usize = 2;
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_interrupts_an_operation_it_ends_in_the_same_state() {
     let is_full = std::env::var_os("TEST_FULL").is_some_and(|value| value == "1");
-    story(is_full).await.unwrap();
+    scenario(is_full).await.unwrap();
 }
 
-async fn story(is_full: bool) -> Result<()> {
+async fn scenario(is_full: bool) -> Result<()> {
     let scratch = tempfile::tempdir()?;
     let clock = Clock::in_directory(scratch.path())?;
     let (sender, kill_requests) = unbounded_channel();

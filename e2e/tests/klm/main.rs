@@ -6,13 +6,13 @@
 mod layout;
 mod mandatory;
 mod recorded;
-mod story;
+mod scenario;
 
 use e2e::landscape::{Landscape, Options};
 use tokio::sync::Mutex;
 
 use recorded::Situation;
-use story::{Story, allow_pulls, publish};
+use scenario::{Scenario, allow_pulls, publish};
 
 /// Numbers of the recorded situations whose Kyma is handed over and given back.
 const SITUATIONS: [u32; 7] = [1, 2, 3, 4, 6, 7, 8];
@@ -46,25 +46,25 @@ async fn kymas_of_klm_are_handed_over_and_given_back() {
         if number == WITH_MANDATORY {
             situation = situation.with_mandatory("template-operator").unwrap();
         }
-        let story = Story::begin(&landscape, situation, number).await.unwrap();
+        let scenario = Scenario::begin(&landscape, situation, number).await.unwrap();
         if number == 1 {
-            story.refuses_while_klm_runs().await.unwrap();
+            scenario.refuses_while_klm_runs().await.unwrap();
         }
-        story.dry_run_writes_nothing().await.unwrap();
+        scenario.dry_run_writes_nothing().await.unwrap();
         if number == KILLED {
-            story.is_killed_again_and_again(&[]).await.unwrap();
+            scenario.is_killed_again_and_again(&[]).await.unwrap();
         }
-        story.hand_over().await.unwrap();
+        scenario.hand_over().await.unwrap();
         if number == KILLED {
-            story.is_killed_again_and_again(&["--rollback"]).await.unwrap();
+            scenario.is_killed_again_and_again(&["--rollback"]).await.unwrap();
         }
-        story.give_back().await.unwrap();
-        story.end().await.unwrap();
+        scenario.give_back().await.unwrap();
+        scenario.end().await.unwrap();
         println!("situation {number}: {:?}", started.elapsed());
     }
     let situation = Situation::find(&inputs, DELETING).unwrap();
-    let story = Story::begin(&landscape, situation, DELETING).await.unwrap();
-    story.leaves_what_is_being_deleted().await.unwrap();
+    let scenario = Scenario::begin(&landscape, situation, DELETING).await.unwrap();
+    scenario.leaves_what_is_being_deleted().await.unwrap();
     landscape.stop().await.unwrap();
 }
 
@@ -80,12 +80,12 @@ async fn kyma_is_handed_over_while_its_registry_asks_for_a_password() {
     let landscape = Landscape::start(options).await.unwrap();
     publish(&landscape, &inputs).await.unwrap();
     let situation = Situation::find(&inputs, LOCKED).unwrap();
-    let story = Story::begin(&landscape, situation, LOCKED).await.unwrap();
-    story.refuses_while_klm_runs().await.unwrap();
-    story.waits_for_pull_secret(PULL_SECRET).await.unwrap();
+    let scenario = Scenario::begin(&landscape, situation, LOCKED).await.unwrap();
+    scenario.refuses_while_klm_runs().await.unwrap();
+    scenario.waits_for_pull_secret(PULL_SECRET).await.unwrap();
     allow_pulls(&landscape, PULL_SECRET, LOGIN).await.unwrap();
-    story.hand_over().await.unwrap();
-    story.give_back().await.unwrap();
-    story.end().await.unwrap();
+    scenario.hand_over().await.unwrap();
+    scenario.give_back().await.unwrap();
+    scenario.end().await.unwrap();
     landscape.stop().await.unwrap();
 }

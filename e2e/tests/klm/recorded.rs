@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use testbed::{crd_is_served, until, until_discovered};
 
 use crate::mandatory::Mandatory;
-use crate::story::DEADLINE;
+use crate::scenario::DEADLINE;
 
 /// Files of a target that are not created as objects: metadata of CRDs, and webhooks whose service does not run
 /// here.

@@ -96,7 +96,7 @@ fn but_components(side: Side, resource: &str) -> bool {
     side == Side::Targets || !matches!(resource, "helmcomponents" | "greetings" | "secrets" | CRDS)
 }
 
-pub(crate) async fn story(is_full: bool) -> Result<()> {
+pub(crate) async fn scenario(is_full: bool) -> Result<()> {
     let injector = FaultInjector::new();
     let options = Options { targets: KYMAS.len(), audit: true, ..Options::default() };
     let landscape =

@@ -33,7 +33,7 @@ async fn what_goes_back_in_time_removes_and_downgrades_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_that_are_empty_or_fail_remove_nothing_from_targets() {
     let is_full = std::env::var_os("TEST_FULL").is_some_and(|value| value == "1");
-    lists::story(is_full).await.unwrap();
+    lists::scenario(is_full).await.unwrap();
 }
 
 async fn vanishing() -> Result<()> {

@@ -9,8 +9,8 @@
 
 mod layout;
 mod ocm;
+mod scenario;
 mod signed;
-mod story;
 mod used;
 
 use e2e::inputs;
@@ -31,13 +31,13 @@ async fn e10_modules_are_installed_upgraded_and_removed_completely() {
     let modules = inputs::modules::all(&inputs).unwrap();
     assert!(!modules.is_empty(), "no modules in {}", inputs.display());
     let landscape = landscape().await;
-    let story = story::Story::new(&landscape, &modules).unwrap();
-    story.publish().await.unwrap();
-    let before = story.begin().await.unwrap();
-    story.enable().await.unwrap();
-    story.upgrade().await.unwrap();
-    story.remove_while_used().await.unwrap();
-    let kept = story.disable(&before).await.unwrap();
+    let scenario = scenario::Scenario::new(&landscape, &modules).unwrap();
+    scenario.publish().await.unwrap();
+    let before = scenario.begin().await.unwrap();
+    scenario.enable().await.unwrap();
+    scenario.upgrade().await.unwrap();
+    scenario.remove_while_used().await.unwrap();
+    let kept = scenario.disable(&before).await.unwrap();
     println!("{} modules; the target keeps {} objects:", modules.len(), kept.len());
     for difference in kept {
         println!("  {difference}");

@@ -12,7 +12,7 @@ use kube::{Api, ResourceExt};
 use kyma_api::{Kyma, ModuleStatus, State};
 use serde_json::{Value, json};
 
-use crate::story::{KYMA, Story};
+use crate::scenario::{KYMA, Scenario};
 
 /// The user's field manager.
 const USER: &str = "kubectl";
@@ -66,12 +66,12 @@ impl Served {
         ApiResource::from_gvk_with_plural(&kind, self.plural)
     }
 
-    fn api(&self, story: &Story<'_>, namespace: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(story.target.clone(), namespace, &self.resource())
+    fn api(&self, scenario: &Scenario<'_>, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(scenario.target.clone(), namespace, &self.resource())
     }
 }
 
-impl Story<'_> {
+impl Scenario<'_> {
     /// Disables three modules in use. Users' objects block the removal of serverless and keda until they are
     /// deleted. template-operator's own object is not a user's: it is deleted first, and its operator stays until
     /// it is gone.

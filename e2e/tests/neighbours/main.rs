@@ -26,10 +26,10 @@ const SAMPLED_INTERLEAVINGS: [&str; TARGETS] = ["ib ub ia rb ua ra", "ia ib ua r
 #[tokio::test(flavor = "multi_thread")]
 async fn modules_that_ship_the_same_objects_leave_each_other_and_users_theirs() {
     // Boxed: the compiler's recursion limit is too low to prove that such a deep future is `Send`.
-    tokio::spawn(story().boxed()).await.unwrap().unwrap();
+    tokio::spawn(scenario().boxed()).await.unwrap().unwrap();
 }
 
-async fn story() -> Result<()> {
+async fn scenario() -> Result<()> {
     let landscape = Landscape::start(Options { targets: TARGETS, ..Options::default() }).await?;
     editions::publish(&landscape).await?;
     protected::publish(&landscape).await?;

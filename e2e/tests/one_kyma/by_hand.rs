@@ -29,22 +29,22 @@ struct ByHand {
     resource: String,
 }
 
-struct Story {
+struct Scenario {
     hub: Client,
     target: Client,
 }
 
-pub(crate) async fn tell(landscape: &mut Landscape) -> Result<()> {
-    let story = Story { hub: landscape.hub().client()?, target: landscape.targets()[0].client()? };
+pub(crate) async fn run(landscape: &mut Landscape) -> Result<()> {
+    let scenario = Scenario { hub: landscape.hub().client()?, target: landscape.targets()[0].client()? };
     publish(landscape).await?;
     create(landscape, KYMA, &landscape.targets()[0]).await?;
-    story.a_version_that_nothing_tells_keeps_running().await.context("unknown")?;
-    story.a_newer_version_keeps_running(landscape).await.context("newer")?;
-    story.it_is_taken_over_once_the_channel_reaches_it().await.context("taken over")?;
-    story.an_upgrade_by_hand_of_a_managed_module_stays(landscape).await.context("upgraded by hand")?;
-    Box::pin(story.ignored_it_stays(landscape)).await.context("ignored")?;
-    story.it_is_installed_by_hand_again().await.context("by hand again")?;
-    story.nobody_touches_it(landscape).await.context("left alone")
+    scenario.a_version_that_nothing_tells_keeps_running().await.context("unknown")?;
+    scenario.a_newer_version_keeps_running(landscape).await.context("newer")?;
+    scenario.it_is_taken_over_once_the_channel_reaches_it().await.context("taken over")?;
+    scenario.an_upgrade_by_hand_of_a_managed_module_stays(landscape).await.context("upgraded by hand")?;
+    Box::pin(scenario.ignored_it_stays(landscape)).await.context("ignored")?;
+    scenario.it_is_installed_by_hand_again().await.context("by hand again")?;
+    scenario.nobody_touches_it(landscape).await.context("left alone")
 }
 
 /// Returns the manifest of module lantern with the operator's image of this version.
@@ -87,7 +87,7 @@ impl ByHand {
     }
 }
 
-impl Story {
+impl Scenario {
     /// Applies the image tag `main`, which cannot be compared with the channel's version: the hub reports
     /// VersionUnknown, and the image stays.
     async fn a_version_that_nothing_tells_keeps_running(&self) -> Result<()> {

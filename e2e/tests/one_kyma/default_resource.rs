@@ -20,7 +20,7 @@ const RESOURCE: &str = "greeting-default";
 
 /// Checks that the default CR is created and named in the status, and that neither the next reconciles nor the next
 /// version create it again after its deletion.
-pub(crate) async fn tell(landscape: &Landscape) -> Result<()> {
+pub(crate) async fn run(landscape: &Landscape) -> Result<()> {
     let (hub, target) = (landscape.hub().client()?, landscape.fresh_target(KYMA).await?);
     offer(landscape, "1.0.0").await?;
     create(landscape, KYMA, &target).await?;

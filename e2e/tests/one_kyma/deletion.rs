@@ -25,7 +25,7 @@ const USERS: &str =
 
 /// Checks that the component waits for the user's object and then takes all of the module with it. Kubernetes'
 /// garbage collector runs: it must not delete the component earlier.
-pub(crate) async fn tell(landscape: &Landscape, fresh: &Cluster) -> Result<()> {
+pub(crate) async fn run(landscape: &Landscape, fresh: &Cluster) -> Result<()> {
     let (hub, target) = (landscape.hub().client()?, fresh.client()?);
     catalogue::push(landscape, &catalogue::module_directory("lantern/1.0.0")).await?;
     catalogue::assign(hub.clone(), LANTERN, "1.0.0").await?;

@@ -26,12 +26,12 @@ static LANDSCAPE: OnceCell<Mutex<Landscape>> = OnceCell::const_new();
 
 #[test]
 fn module_installed_by_user_is_adopted_only_while_enabled() -> Result<()> {
-    alone(async |landscape| Box::pin(by_hand::tell(landscape)).await)
+    alone(async |landscape| Box::pin(by_hand::run(landscape)).await)
 }
 
 #[test]
 fn two_operators_write_one_status_at_once_again_and_again_and_lose_no_condition() -> Result<()> {
-    alone(async |landscape| status::tell(landscape).await)
+    alone(async |landscape| status::run(landscape).await)
 }
 
 #[test]
@@ -39,13 +39,13 @@ fn e02_foreground_deletion_of_kyma_waits_for_user_objects() -> Result<()> {
     alone(async |landscape| {
         let target = landscape.fresh_target("pier").await?;
         let landscape = &*landscape;
-        rounds(async || deletion::tell(landscape, &target).await).await
+        rounds(async || deletion::run(landscape, &target).await).await
     })
 }
 
 #[test]
 fn default_cr_of_a_module_of_its_own_kind_belongs_to_the_user() -> Result<()> {
-    alone(async |landscape| default_resource::tell(landscape).await)
+    alone(async |landscape| default_resource::run(landscape).await)
 }
 
 /// Starts the landscape, which tests use one after another. Operators resync every five seconds.
@@ -54,10 +54,10 @@ async fn landscape() -> Result<Mutex<Landscape>> {
     Landscape::start(Options { targets: 1, audit: true, flags, ..Options::default() }).await.map(Mutex::new)
 }
 
-fn alone(story: impl AsyncFnOnce(&mut Landscape) -> Result<()>) -> Result<()> {
+fn alone(scenario: impl AsyncFnOnce(&mut Landscape) -> Result<()>) -> Result<()> {
     RUNTIME.block_on(async {
         let mut landscape = LANDSCAPE.get_or_try_init(landscape).await?.lock().await;
-        story(&mut landscape).await?;
+        scenario(&mut landscape).await?;
         landscape.check()
     })
 }

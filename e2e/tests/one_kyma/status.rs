@@ -23,7 +23,7 @@ const DEADLINE: Duration = Duration::from_mins(2);
 
 /// Edits the Kyma's spec, which makes both operators write at once, since conditions contain the observed
 /// generation. Checks that every version of the Kyma has all conditions.
-pub(crate) async fn tell(landscape: &Landscape) -> Result<()> {
+pub(crate) async fn run(landscape: &Landscape) -> Result<()> {
     let target = landscape.bare_target("crossing").await?;
     create(landscape, KYMA, &target).await?;
     landscape.until_at_rest().await?;

@@ -1,8 +1,8 @@
 //! Checks that each operator uses every right of its roles and needs no other.
 //!
-//! One story exercises all rights, with each operator running under exactly its roles. Afterwards each single right
+//! One scenario exercises all rights, with each operator running under exactly its roles. Afterwards each single right
 //! (one verb on one resource, of one name if the rule has names) must be the only one that allowed some request. So
-//! without any one of them a step of the story would be refused. On the hub a missing right shows as a 403; on
+//! without any one of them a step of the scenario would be refused. On the hub a missing right shows as a 403; on
 //! targets, where one access Secret serves all operators, each request is compared with the role of the operator in
 //! its User-Agent.
 //!
@@ -13,8 +13,8 @@
 
 mod late;
 mod roles;
+mod scenario;
 mod stolen;
-mod story;
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ use futures::FutureExt;
 use kyma_api::crds;
 use testbed::{AuditEvent, AuditMark};
 
-use story::Story;
+use scenario::Scenario;
 
 /// The right that the brake of an operator needs.
 const BRAKE: &str = "create pauses.operator.kyma-project.io";
@@ -36,7 +36,7 @@ const OPERATORS: [&str; 4] = ["kyma-operator", "helm-component", "release-meta-s
 const OTHERS: [&str; 2] = ["kyma-targets/", "kymactl/"];
 
 /// Rights that the apiserver checks itself when a role or a binding is written, so no audit log shows their use;
-/// [`Story::needs_what_no_log_shows`] removes each of them and expects a module to be refused.
+/// [`Scenario::needs_what_no_log_shows`] removes each of them and expects a module to be refused.
 const EXCEPTIONS: [Exception; 4] = [
     unseen("helm-component-target: escalate roles.rbac.authorization.k8s.io"),
     unseen("helm-component-target: escalate clusterroles.rbac.authorization.k8s.io"),
@@ -52,7 +52,7 @@ const fn unseen(right: &'static str) -> Exception {
 async fn every_right_is_needed_and_no_right_is_missing() -> Result<()> {
     // With these flags each operator's brake acts as soon as something is deleted on a second target.
     let flags = ["--brake-targets=1", "--brake-percent=0"].map(str::to_owned).to_vec();
-    let environment = [("SKR_IMAGE_PULL_SECRET", story::PULL_SECRET), ("MANIFEST_MIRROR", "true")];
+    let environment = [("SKR_IMAGE_PULL_SECRET", scenario::PULL_SECRET), ("MANIFEST_MIRROR", "true")];
     let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     let options = Options { targets: 2, audit: true, flags, environment, ..Options::default() };
     let mut landscape = Landscape::start(options).await?;
@@ -65,7 +65,7 @@ async fn every_right_is_needed_and_no_right_is_missing() -> Result<()> {
         late::crd_comes_late(&mut landscape, operator, crd).await.context(operator)?;
     }
     nobody_has_more_than_declared(&landscape).await?;
-    Story::new(&landscape)?.tell().boxed().await?;
+    Scenario::new(&landscape)?.run().boxed().await?;
     late::crd_comes_late(&mut landscape, "greeting-component", crds::pause()).await?;
     landscape.until_at_rest().await?;
     let mut found = Vec::new();

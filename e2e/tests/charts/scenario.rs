@@ -34,7 +34,7 @@ const STANDS: Duration = Duration::from_mins(1);
 /// Field manager of these tests.
 const WRITER: &str = "tests";
 
-pub(crate) struct Story {
+pub(crate) struct Scenario {
     chart: Chart,
     /// Name of the component.
     word: String,
@@ -60,7 +60,7 @@ pub(crate) struct Story {
     access: String,
 }
 
-impl Story {
+impl Scenario {
     pub(crate) async fn new(landscape: &Landscape, target: &Cluster, chart: &Chart) -> Result<Self> {
         let word = word(&chart.name);
         let namespace = chart.namespace.unwrap_or(&word).to_owned();

@@ -25,14 +25,14 @@ const DEADLINE: Duration = Duration::from_mins(2);
 /// Field manager of the catalogue.
 const WRITER: &str = "tests";
 
-pub(crate) struct Story<'a> {
+pub(crate) struct Scenario<'a> {
     landscape: &'a Landscape,
     pub(crate) modules: &'a [Module],
     hub: Client,
     pub(crate) target: Client,
 }
 
-impl<'a> Story<'a> {
+impl<'a> Scenario<'a> {
     pub(crate) fn new(landscape: &'a Landscape, modules: &'a [Module]) -> Result<Self> {
         let (hub, target) = (landscape.hub().client()?, landscape.targets()[0].client()?);
         Ok(Self { landscape, modules, hub, target })

@@ -10,7 +10,7 @@ use kyma_api::{HelmComponent, Reason};
 use serde_json::{Value, json};
 use testbed::{until_access, until_or_why};
 
-use super::{DEADLINE, KYMAS, Story, gone, is};
+use super::{DEADLINE, KYMAS, Scenario, gone, is};
 
 /// helm-component's role on targets.
 const ROLE: &str = "helm-component-target";
@@ -25,7 +25,7 @@ struct Row {
     object: Value,
 }
 
-impl Story<'_> {
+impl Scenario<'_> {
     /// Checks for each right that its module is refused without it and installed with it.
     pub(super) async fn needs_what_no_log_shows(&self) -> Result<()> {
         let roles: Api<ClusterRole> = Api::all(self.targets[0].clone());

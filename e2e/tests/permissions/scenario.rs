@@ -31,16 +31,16 @@ const DEADLINE: Duration = Duration::from_mins(2);
 const KYMA_CRD: &str = "kymas.operator.kyma-project.io";
 const KYMA_GROUP: &str = "operator.kyma-project.io/v1beta2";
 
-pub(crate) struct Story<'a> {
+pub(crate) struct Scenario<'a> {
     landscape: &'a Landscape,
     fleet: Fleet<'a>,
     hub: Client,
     targets: [Client; 2],
 }
 
-impl<'a> Story<'a> {
+impl<'a> Scenario<'a> {
     pub(crate) fn new(landscape: &'a Landscape) -> Result<Self> {
-        let [first, second] = landscape.targets() else { anyhow::bail!("the story needs two targets") };
+        let [first, second] = landscape.targets() else { anyhow::bail!("the scenario needs two targets") };
         Ok(Self {
             landscape,
             fleet: Fleet::new(landscape)?,
@@ -49,9 +49,9 @@ impl<'a> Story<'a> {
         })
     }
 
-    pub(crate) async fn tell(&self) -> Result<()> {
+    pub(crate) async fn run(&self) -> Result<()> {
         tokio::select! {
-            told = self.steps() => told,
+            done = self.steps() => done,
             ended = self.all_is_meant() => ended,
         }
     }
@@ -59,7 +59,7 @@ impl<'a> Story<'a> {
     async fn steps(&self) -> Result<()> {
         self.fleet.publish().await.context("publish")?;
         self.a_pull_secret().await.context("a pull Secret")?;
-        self.kinds_that_are_told_of().await.context("kinds that are told of")?;
+        self.objects_without_effect().await.context("objects without effect")?;
         self.the_kind_of_mirrors().await.context("the kind of mirrors")?;
         self.kyma_operator_comes_first().await.context("kyma-operator comes first")?;
         self.rules_on_objects().await.context("rules on objects")?;
@@ -75,7 +75,7 @@ impl<'a> Story<'a> {
         self.a_module_leaves_the_catalogue().await.context("a module leaves the catalogue")?;
         self.needs_what_no_log_shows().await.context("rights that no log shows")?;
         let quiet = |_: &str| {};
-        let demo = demo::Story::new(self.landscape, &quiet)?;
+        let demo = demo::Scenario::new(self.landscape, &quiet)?;
         demo.upgrade().await.context("upgrade")?;
         demo.correct_drift().await.context("drift")?;
         demo.disable_in_use().await.context("disable")?;
@@ -87,7 +87,7 @@ impl<'a> Story<'a> {
 
     /// Creates a ModuleConfig and a Pause that select no Kyma, and waits until kyma-operator reports in their
     /// conditions whether they have an effect.
-    async fn kinds_that_are_told_of(&self) -> Result<()> {
+    async fn objects_without_effect(&self) -> Result<()> {
         let nobody = json!({"matchLabels": {"nobody": "has-this"}});
         let config = json!({"module": "lantern", "selector": nobody});
         for (kind, spec) in [("ModuleConfig", config), ("Pause", json!({"selector": nobody}))] {
@@ -105,7 +105,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// Recreates the CRD of ModuleConfigs, so that a list lacks the one of [`Self::kinds_that_are_told_of`], and
+    /// Recreates the CRD of ModuleConfigs, so that a list lacks the one of [`Self::objects_without_effect`], and
     /// waits until kyma-operator checks with a live read whether it was deleted.
     async fn the_kind_of_a_config_is_recreated(&self) -> Result<()> {
         let (audit, crd) = (self.landscape.hub().audit()?, kyma_api::crds::module_config());

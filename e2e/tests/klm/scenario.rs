@@ -51,18 +51,18 @@ pub(crate) async fn allow_pulls(landscape: &Landscape, name: &str, login: (&str,
     Ok(())
 }
 
-pub(crate) struct Story<'a> {
+pub(crate) struct Scenario<'a> {
     landscape: &'a Landscape,
     situation: Situation,
     hub: Client,
-    /// Keeps the target running until the story ends.
+    /// Keeps the target running until the scenario ends.
     _target: Cluster,
     client: Client,
     hub_before: Snapshot,
     target_before: Snapshot,
 }
 
-impl<'a> Story<'a> {
+impl<'a> Scenario<'a> {
     /// Creates hub and target as KLM left them, and waits until the operators report that the Kyma belongs to KLM.
     pub(crate) async fn begin(landscape: &'a Landscape, situation: Situation, number: u32) -> Result<Self> {
         let target = landscape.bare_target(&format!("situation-{number}")).await?;

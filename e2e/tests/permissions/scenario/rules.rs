@@ -10,9 +10,9 @@ use kyma_api::{ModuleConfig, ModuleConfigSpec, ResourceRule, labels};
 use serde_json::json;
 use testbed::until;
 
-use super::{DEADLINE, Story};
+use super::{DEADLINE, Scenario};
 
-impl Story<'_> {
+impl Scenario<'_> {
     pub(super) async fn rules_on_objects(&self) -> Result<()> {
         let configs: Api<ModuleConfig> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
         self.rule_objects_of("dim", "lantern").await?;
