@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::landscape::{HUB_NAMESPACE, Landscape};
 
 /// Field manager of the catalogue.
-const WRITER: &str = "demo";
+const FIELD_MANAGER: &str = "demo";
 
 /// Returns the directory of a module below `e2e/modules`.
 pub fn module_directory(path: &str) -> PathBuf {
@@ -137,7 +137,7 @@ pub async fn offer(hub: Client, module: &str, versions: &Value) -> Result<()> {
         meta["spec"][field] = value.clone();
     }
     let metas: Api<ModuleReleaseMeta> = Api::namespaced(hub, HUB_NAMESPACE);
-    metas.patch(module, &PatchParams::apply(WRITER).force(), &Patch::Apply(&meta)).await?;
+    metas.patch(module, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&meta)).await?;
     Ok(())
 }
 
@@ -148,6 +148,6 @@ pub async fn offer(hub: Client, module: &str, versions: &Value) -> Result<()> {
 pub async fn publish(hub: Client, template: ModuleTemplate) -> Result<()> {
     let templates: Api<ModuleTemplate> = Api::namespaced(hub, HUB_NAMESPACE);
     let name = template.name_any();
-    templates.patch(&name, &PatchParams::apply(WRITER).force(), &Patch::Apply(&template)).await?;
+    templates.patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&template)).await?;
     Ok(())
 }

@@ -18,7 +18,7 @@ pub use steps::Scenario;
 use table::Table;
 
 /// Commands that the demo suggests at its end.
-const NEXT: &str = "What to type next:
+const NEXT_COMMANDS: &str = "What to type next:
   cargo xtask demo --keep   the same, left running to look around
   cargo xtask up            the landscape in the background, to develop against
   cargo xtask test          every test";
@@ -63,7 +63,7 @@ pub async fn run(request: Request) -> Result<()> {
         screen.say(&landscape.how_to_go_on());
         tokio::signal::ctrl_c().await?;
     } else {
-        screen.say(NEXT);
+        screen.say(NEXT_COMMANDS);
     }
     landscape.stop().await
 }

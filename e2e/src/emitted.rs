@@ -10,7 +10,7 @@ use crate::landscape::Landscape;
 use crate::snapshot;
 
 /// Fields in which secrets are expected: users or modules put them there.
-const HOLDERS: [(&str, &str, &str); 9] = [
+const SECRET_FIELDS: [(&str, &str, &str); 9] = [
     ("", "Secret", "/data"),
     ("batch", "Job", "/spec/template"),
     ("component.kyma-project.io", "HelmComponent", "/spec"),
@@ -77,7 +77,7 @@ async fn stored(cluster: &Cluster) -> Result<Vec<Output>> {
 }
 
 fn parts(cluster: &str, resource: &ApiResource, mut object: Value) -> Vec<Output> {
-    for (group, kind, place) in HOLDERS {
+    for (group, kind, place) in SECRET_FIELDS {
         if group == resource.group && kind == resource.kind {
             remove(&mut object, place);
         }

@@ -12,9 +12,9 @@ use tokio::process::Command;
 use crate::inputs::charts::Chart;
 
 /// Timeout of helm for a chart.
-const PATIENCE: &str = "60s";
+const HELM_TIMEOUT: &str = "60s";
 /// Text that helm prints after the reason of a failure.
-const HINT: &str = "Use --debug flag";
+const DEBUG_HINT: &str = "Use --debug flag";
 
 /// Runs `helm` against one target.
 pub struct Helm {
@@ -46,7 +46,7 @@ impl Helm {
             "--wait".as_ref(),
             "--no-hooks".as_ref(),
             "--timeout".as_ref(),
-            PATIENCE.as_ref(),
+            HELM_TIMEOUT.as_ref(),
             "--values".as_ref(),
             values.as_os_str(),
         ])
@@ -74,7 +74,7 @@ impl Helm {
         let mut words: Vec<OsString> = vec!["install".into(), release.into()];
         words.push(chart.path.clone().into_os_string());
         words.extend(["--namespace", namespace, "--create-namespace", "--wait"].map(OsString::from));
-        words.extend(["--timeout", PATIENCE, "--values"].map(OsString::from));
+        words.extend(["--timeout", HELM_TIMEOUT, "--values"].map(OsString::from));
         words.push(values.into_os_string());
         let output = self.ended(&words).await?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -100,8 +100,8 @@ impl Helm {
         Ok(repository)
     }
 
-    /// Runs `helm template` with CRDs and without hooks, for a cluster of this version with these APIs. `revision` is that
-    /// of the release: later ones than the first are upgrades.
+    /// Runs `helm template` with CRDs and without hooks, for a cluster of this version with these APIs. `revision` is
+    /// that of the release: later ones than the first are upgrades.
     pub async fn template(
         &self,
         chart: &Chart,
@@ -170,7 +170,7 @@ impl Helm {
 
 /// Returns the last line with a reason.
 fn reason(said: &str) -> Option<&str> {
-    said.lines().rfind(|line| !line.trim().is_empty() && !line.starts_with(HINT))
+    said.lines().rfind(|line| !line.trim().is_empty() && !line.starts_with(DEBUG_HINT))
 }
 
 /// Copies the folder of a chart, except for some files and folders.

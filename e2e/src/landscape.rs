@@ -39,13 +39,13 @@ pub const ACCESS_USER: &str = "system:serviceaccount:hub-access:hub";
 
 /// Grace period for an operator to stop, which is the default one of a Pod. Running reconciles and the last events use
 /// up to seven seconds of it.
-const CLEAN_STOP: Duration = Duration::from_secs(30);
+const STOP_GRACE_PERIOD: Duration = Duration::from_secs(30);
 
 /// Duration without requests that counts as idle.
-const REST: Duration = Duration::from_secs(2);
+const IDLE_DURATION: Duration = Duration::from_secs(2);
 
 /// Deadline for operators to become idle.
-const COMES_TO_REST: Duration = Duration::from_secs(90);
+const IDLE_DEADLINE: Duration = Duration::from_secs(90);
 
 /// Options of a landscape.
 #[derive(Clone, Debug, Default)]
@@ -84,7 +84,7 @@ pub fn asks(event: &AuditEvent) -> bool {
 /// A copy of the hub with its own operators, in addition to the landscape's; it ends when this is dropped.
 pub struct Copy {
     hub: Cluster,
-    operators: Vec<operator::Running>,
+    operators: Vec<operator::RunningOperator>,
 }
 
 impl Copy {
@@ -104,14 +104,14 @@ impl Copy {
 
 /// A running landscape; it ends when this is dropped.
 pub struct Landscape {
-    operators: Vec<operator::Running>,
+    operators: Vec<operator::RunningOperator>,
     registry: Registry,
     /// Address of the registry that requires a password from the operators.
     password_proxy: Option<PasswordProxy>,
     targets: Vec<Cluster>,
     hub: Cluster,
     test_env: TestEnv,
-    given: operator::OperatorOptions,
+    operator_options: operator::OperatorOptions,
 }
 
 impl Landscape {
@@ -160,7 +160,7 @@ impl Landscape {
         };
         let address =
             password_proxy.as_ref().map_or_else(|| registry.address(), PasswordProxy::address).to_owned();
-        let given = operator::OperatorOptions {
+        let operator_options = operator::OperatorOptions {
             registry: address,
             plain_http,
             flags,
@@ -168,11 +168,13 @@ impl Landscape {
             label: "",
             proxies,
         };
-        let operators = if empty { vec![] } else { operator::start_all(&test_env, &hub, &given).await? };
+        let operators =
+            if empty { vec![] } else { operator::start_all(&test_env, &hub, &operator_options).await? };
         if !empty {
             kind_is_explained(&hub.client()?, "component.kyma-project.io/v1alpha1", "helmcomponents").await?;
         }
-        let landscape = Self { operators, registry, password_proxy, targets, hub, test_env, given };
+        let landscape =
+            Self { operators, registry, password_proxy, targets, hub, test_env, operator_options };
         let more = if empty { sample::variables(&landscape)? } else { vec![] };
         state::write(&landscape, &more)?;
         Ok(landscape)
@@ -198,15 +200,15 @@ impl Landscape {
         let hub = self.test_env.cluster("hub-copy").with_controllers().with_audit().with_own_etcd().await?;
         hub.become_copy_of(&self.hub, saved).await?;
         state::private(&self.kubeconfig(&hub), &hub.kubeconfig())?;
-        let given = operator::OperatorOptions {
-            registry: self.given.registry.clone(),
-            plain_http: self.given.plain_http.clone(),
-            flags: self.given.flags.clone(),
-            environment: self.given.environment.clone(),
+        let operator_options = operator::OperatorOptions {
+            registry: self.operator_options.registry.clone(),
+            plain_http: self.operator_options.plain_http.clone(),
+            flags: self.operator_options.flags.clone(),
+            environment: self.operator_options.environment.clone(),
             label: "-of-copy",
             proxies: proxies::Proxies::default(),
         };
-        let operators = operator::start_all(&self.test_env, &hub, &given).await?;
+        let operators = operator::start_all(&self.test_env, &hub, &operator_options).await?;
         Ok(Copy { hub, operators })
     }
 
@@ -268,7 +270,7 @@ impl Landscape {
     /// # Errors
     /// The operators do not come to rest.
     pub async fn until_at_rest(&self) -> Result<()> {
-        until_quiet(&self.clusters(), REST, COMES_TO_REST, asks).await
+        until_quiet(&self.clusters(), IDLE_DURATION, IDLE_DEADLINE, asks).await
     }
 
     /// Returns the address of the registry that requires a password from the operators
@@ -313,7 +315,7 @@ impl Landscape {
     pub async fn install_again(&mut self) -> Result<()> {
         self.operators().for_each(Process::kill);
         install::hub(&self.hub).await?;
-        self.operators = operator::start_all(&self.test_env, &self.hub, &self.given).await?;
+        self.operators = operator::start_all(&self.test_env, &self.hub, &self.operator_options).await?;
         Ok(())
     }
 
@@ -353,7 +355,7 @@ impl Landscape {
     /// The target does not answer.
     pub async fn access(&self, target: &Cluster) -> Result<Access> {
         let access = target.service_account(ACCESS_NAMESPACE, ACCESS_ACCOUNT).await?;
-        Ok(self.given.proxies.to_target(target, access))
+        Ok(self.operator_options.proxies.to_target(target, access))
     }
 
     /// Returns commands with which a user can look around.
@@ -382,7 +384,7 @@ impl Landscape {
         }
         for operator in self.operators() {
             let what = format!("{} ends after SIGTERM", operator.name());
-            until(&what, CLEAN_STOP, || async { Ok(operator.exited()) }).await?;
+            until(&what, STOP_GRACE_PERIOD, || async { Ok(operator.exited()) }).await?;
         }
         tokio::task::spawn_blocking(move || drop(self)).await.context("stopping broke off")
     }

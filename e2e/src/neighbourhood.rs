@@ -27,11 +27,11 @@ pub use resources::OperatorResources;
 /// The tested operator.
 pub const OPERATOR: &str = "helm-component";
 /// Label of the components and Secrets of one round.
-const ROUND: &str = "neighbourhood.example.org/round";
+const ROUND_LABEL: &str = "neighbourhood.example.org/round";
 /// Maximum number of concurrent writes.
-const IN_FLIGHT: usize = 8;
+const MAX_PARALLEL_WRITES: usize = 8;
 /// Timeout of a round.
-const PATIENCE: Duration = Duration::from_mins(5);
+const ROUND_DEADLINE: Duration = Duration::from_mins(5);
 
 /// Fault of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Fault {
 }
 
 /// Proxy of a target that may be unhealthy.
-enum Front {
+enum TargetProxy {
     ScriptedServer(Box<ScriptedServer>, Box<Answer>),
     TcpProxy(TcpProxy),
 }
@@ -62,8 +62,8 @@ enum Front {
 struct Neighbour {
     name: String,
     access: Access,
-    front: Option<Front>,
-    /// Fault of the front.
+    proxy: Option<TargetProxy>,
+    /// Fault of the proxy.
     fault: Option<Fault>,
 }
 
@@ -75,7 +75,7 @@ pub struct Round {
     /// Until changes of their content were Ready.
     pub changed: Vec<Duration>,
     /// Peak resources of the operator.
-    pub held: OperatorResources,
+    pub peak: OperatorResources,
     /// Number of unhealthy components by reason.
     pub bad: BTreeMap<String, usize>,
 }
@@ -103,18 +103,21 @@ impl Neighbourhood {
         for number in 0..bad {
             let fault = Fault::ALL[number % Fault::ALL.len()];
             let name = format!("bad-{number:02}");
-            let (access, front) = if let Some(answer) = answer(fault) {
+            let (access, proxy) = if let Some(answer) = answer(fault) {
                 let scripted = ScriptedServer::in_front_of(target).await?;
-                (scripted.access_of(&access), Front::ScriptedServer(Box::new(scripted), Box::new(answer)))
+                (
+                    scripted.access_of(&access),
+                    TargetProxy::ScriptedServer(Box::new(scripted), Box::new(answer)),
+                )
             } else {
                 let upstream = target.url().trim_start_matches("https://");
                 let proxy = TcpProxy::new(upstream, free_address()?);
-                (access.at(format!("https://{}", proxy.address()), target.ca()), Front::TcpProxy(proxy))
+                (access.at(format!("https://{}", proxy.address()), target.ca()), TargetProxy::TcpProxy(proxy))
             };
-            all.push(Neighbour { name, access, front: Some(front), fault: Some(fault) });
+            all.push(Neighbour { name, access, proxy: Some(proxy), fault: Some(fault) });
         }
         let good = (0..good).map(|number| format!("good-{number:02}"));
-        all.extend(good.map(|name| Neighbour { name, access: access.clone(), front: None, fault: None }));
+        all.extend(good.map(|name| Neighbour { name, access: access.clone(), proxy: None, fault: None }));
         let hub = landscape.hub().client()?;
         let neighbourhood = Self { landscape, hub, file_server, all };
         neighbourhood.misbehave(false).await?;
@@ -135,20 +138,20 @@ impl Neighbourhood {
             let changed = self.until_ready(name, 2, self.change(name, &contents[1])).await?;
             anyhow::Ok((installed, changed))
         };
-        let ((installed, changed), held) = resources::during(&self.landscape, work).await?;
+        let ((installed, changed), peak) = resources::during(&self.landscape, work).await?;
         let reasons = if bad { self.reasons(name).await? } else { BTreeMap::new() };
         self.misbehave(false).await?;
         self.release(name).await?;
         self.landscape.check()?;
-        Ok(Round { installed, changed, held, bad: reasons })
+        Ok(Round { installed, changed, peak, bad: reasons })
     }
 
     /// Returns the operator's present resources.
     ///
     /// # Errors
     /// The operator has ended.
-    pub async fn held(&self) -> Result<OperatorResources> {
-        resources::look(&self.landscape).await
+    pub async fn resources(&self) -> Result<OperatorResources> {
+        resources::read(&self.landscape).await
     }
 
     /// Stops everything.
@@ -161,18 +164,18 @@ impl Neighbourhood {
 
     async fn misbehave(&self, bad: bool) -> Result<()> {
         for neighbour in &self.all {
-            match &neighbour.front {
+            match &neighbour.proxy {
                 None => {}
-                Some(Front::ScriptedServer(scripted, answer)) => {
+                Some(TargetProxy::ScriptedServer(scripted, answer)) => {
                     scripted.clear();
                     if bad {
                         scripted.always(RequestMatcher::any(), answer.as_ref().clone());
                     }
                 }
-                Some(Front::TcpProxy(proxy)) => {
+                Some(TargetProxy::TcpProxy(proxy)) => {
                     proxy.close();
                     if !bad {
-                        until("the proxy is open", PATIENCE, || async { Ok(proxy.open().await.ok()) })
+                        until("the proxy is open", ROUND_DEADLINE, || async { Ok(proxy.open().await.ok()) })
                             .await?;
                     }
                 }
@@ -199,11 +202,11 @@ impl Neighbourhood {
         stream::iter(&self.all)
             .map(|neighbour| async move {
                 let mut secret = secret_with(&format!("{round}-{}", neighbour.name), &neighbour.access)?;
-                secret.labels_mut().insert(ROUND.to_owned(), round.to_owned());
+                secret.labels_mut().insert(ROUND_LABEL.to_owned(), round.to_owned());
                 secrets.create(&PostParams::default(), &secret).await?;
                 anyhow::Ok(())
             })
-            .buffer_unordered(IN_FLIGHT)
+            .buffer_unordered(MAX_PARALLEL_WRITES)
             .try_collect::<Vec<()>>()
             .await?;
         Ok(())
@@ -217,7 +220,7 @@ impl Neighbourhood {
             let name = format!("{round}-{}", neighbour.name);
             let component = serde_json::from_value(json!({
                 "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
-                "metadata": {"name": name, "namespace": HUB_NAMESPACE, "labels": {ROUND: round}},
+                "metadata": {"name": name, "namespace": HUB_NAMESPACE, "labels": {ROUND_LABEL: round}},
                 "spec": {
                     "target": {"kubeconfigSecretRef": {"name": format!("kubeconfig-{name}"), "key": "config"}},
                     "source": {"manifests": {"url": url}},
@@ -229,7 +232,7 @@ impl Neighbourhood {
             components.create(&PostParams::default(), &component).await?;
             anyhow::Ok((name, start))
         });
-        asked.buffered(IN_FLIGHT).try_collect().await
+        asked.buffered(MAX_PARALLEL_WRITES).try_collect().await
     }
 
     async fn change(&self, round: &str, url: &str) -> Result<BTreeMap<String, Instant>> {
@@ -244,7 +247,7 @@ impl Neighbourhood {
                 anyhow::Ok((name, start))
             }
         });
-        asked.buffered(IN_FLIGHT).try_collect().await
+        asked.buffered(MAX_PARALLEL_WRITES).try_collect().await
     }
 
     /// Returns the time from request to Ready in this generation, for each component on a healthy target.
@@ -256,7 +259,7 @@ impl Neighbourhood {
     ) -> Result<Vec<Duration>> {
         let wanted: BTreeSet<String> =
             self.good().map(|neighbour| format!("{round}-{}", neighbour.name)).collect();
-        let config = watcher::Config::default().labels(&format!("{ROUND}={round}"));
+        let config = watcher::Config::default().labels(&format!("{ROUND_LABEL}={round}"));
         let mut changes = pin!(watcher(self.components(), config).default_backoff().applied_objects());
         let seen = async {
             let mut ready = BTreeMap::new();
@@ -273,7 +276,7 @@ impl Neighbourhood {
             bail!("the watch of the components ended")
         };
         let both = async { tokio::try_join!(asking, seen) };
-        let ended = tokio::time::timeout(PATIENCE, both).await;
+        let ended = tokio::time::timeout(ROUND_DEADLINE, both).await;
         let (asked, ready) = ended.context("the good ones are not Ready")??;
         let took = |name: &String| {
             let start = asked.get(name).context("nobody asked for it")?;
@@ -285,7 +288,7 @@ impl Neighbourhood {
     /// Returns the number of components on unhealthy targets by reason.
     async fn reasons(&self, round: &str) -> Result<BTreeMap<String, usize>> {
         let mut reasons = BTreeMap::new();
-        for neighbour in self.all.iter().filter(|neighbour| neighbour.front.is_some()) {
+        for neighbour in self.all.iter().filter(|neighbour| neighbour.proxy.is_some()) {
             let name = format!("{round}-{}", neighbour.name);
             let component = self.components().get(&name).await?;
             // A slow target answers every call, so a component there is Ready after some of them.
@@ -301,10 +304,10 @@ impl Neighbourhood {
     }
 
     async fn release(&self, round: &str) -> Result<()> {
-        let of_round = kube::api::ListParams::default().labels(&format!("{ROUND}={round}"));
+        let of_round = kube::api::ListParams::default().labels(&format!("{ROUND_LABEL}={round}"));
         let components = self.components();
         components.delete_collection(&DeleteParams::default(), &of_round).await?;
-        until("the components are gone", PATIENCE, || async {
+        until("the components are gone", ROUND_DEADLINE, || async {
             Ok(components.list_metadata(&of_round).await?.items.is_empty().then_some(()))
         })
         .await?;
@@ -314,7 +317,7 @@ impl Neighbourhood {
     }
 
     fn good(&self) -> impl Iterator<Item = &Neighbour> {
-        self.all.iter().filter(|neighbour| neighbour.front.is_none())
+        self.all.iter().filter(|neighbour| neighbour.proxy.is_none())
     }
 
     fn components(&self) -> Api<HelmComponent> {

@@ -3,13 +3,13 @@
 //! valid except for one or two fields.
 
 mod agree;
-mod crowd;
-mod draw;
+mod generator;
+mod load;
 mod schema;
 mod sentinel;
 mod strain;
 mod words;
 
-pub use crowd::{Crowd, LEAST_STORED, ObjectCounts};
-pub use draw::{Drawer, Drawn};
+pub use generator::{GeneratedObject, ObjectGenerator};
+pub use load::{MIN_STORED_SHARE, ObjectCounts, ObjectLoad};
 pub use schema::{Kind, kinds};

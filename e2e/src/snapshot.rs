@@ -13,16 +13,16 @@ use serde_json::Value;
 use testbed::until;
 
 /// Kinds whose objects change by themselves.
-const RESTLESS: [(&str, &str); 4] =
+const VOLATILE_KINDS: [(&str, &str); 4] =
     [("", "Event"), ("events.k8s.io", "Event"), ("coordination.k8s.io", "Lease"), ("", "ComponentStatus")];
 /// Fields of `metadata` that change with each write.
-const COUNTERS: [&str; 3] = ["generation", "managedFields", "resourceVersion"];
+const VOLATILE_METADATA: [&str; 3] = ["generation", "managedFields", "resourceVersion"];
 /// The stamp of a target, whose fencing generation counts changes.
 const STAMP: &str = "kyma-target-stamp";
 /// Deadline for the apiserver to serve a new kind.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent lists.
-const PARALLEL: usize = 4;
+const MAX_PARALLEL_LISTS: usize = 4;
 
 /// Identifies an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,7 +107,7 @@ fn without_noise(mut snapshot: Snapshot) -> Snapshot {
             fields.remove("status");
         }
         if let Some(metadata) = object["metadata"].as_object_mut() {
-            metadata.retain(|field, _| !COUNTERS.contains(&field.as_str()));
+            metadata.retain(|field, _| !VOLATILE_METADATA.contains(&field.as_str()));
         }
     }
     snapshot
@@ -177,7 +177,7 @@ async fn kinds(client: &Client) -> Result<Vec<(ApiResource, ApiCapabilities)>> {
     let all = discovery.groups().flat_map(kube::discovery::ApiGroup::resources_by_stability);
     Ok(all
         .filter(|(resource, capabilities)| {
-            let restless = RESTLESS.contains(&(resource.group.as_str(), resource.kind.as_str()));
+            let restless = VOLATILE_KINDS.contains(&(resource.group.as_str(), resource.kind.as_str()));
             capabilities.supports_operation(verbs::LIST) && !restless
         })
         .collect())
@@ -188,7 +188,7 @@ async fn list(client: &Client, wanted: &ListParams, is_wanted: fn(&str, &str) ->
     kinds.retain(|(resource, _)| is_wanted(&resource.group, &resource.kind));
     let lists =
         futures::stream::iter(kinds.into_iter().map(|(resource, _)| list_kind(client, resource, wanted)))
-            .buffer_unordered(PARALLEL)
+            .buffer_unordered(MAX_PARALLEL_LISTS)
             .try_collect::<Vec<_>>()
             .await?;
     Ok(lists.into_iter().flatten().collect())

@@ -31,17 +31,17 @@ async fn scenario() -> Result<()> {
     let neighbourhood = Neighbourhood::start(GOOD, BAD).await?;
     let well = neighbourhood.round("well", false).await?;
     ensure!(well.installed.len() == GOOD && well.changed.len() == GOOD, "{well:?}");
-    let mut most = well.held;
+    let mut most = well.peak;
     for number in 0..ROUNDS {
         let round = neighbourhood.round(&format!("bad-{number}"), true).await?;
         ensure!(round.installed.len() == GOOD && round.changed.len() == GOOD, "{round:?}");
         ensure!(round.bad.values().sum::<usize>() == BAD, "{round:?}");
-        is_bounded(round.held)?;
-        most = most.or(round.held);
+        is_bounded(round.peak)?;
+        most = most.or(round.peak);
     }
     // Each round has its own targets; their connections must be closed.
     until_or_why("what the rounds took is given back", GIVEN_BACK, || async {
-        let now = neighbourhood.held().await?;
+        let now = neighbourhood.resources().await?;
         let is_back = now.sockets <= SOCKETS_ELSE && now.tasks <= most.tasks;
         Ok(if is_back { Ok(()) } else { Err(format!("{now:?} after {most:?}")) })
     })
@@ -49,9 +49,9 @@ async fn scenario() -> Result<()> {
     neighbourhood.stop().await
 }
 
-fn is_bounded(held: OperatorResources) -> Result<()> {
+fn is_bounded(resources: OperatorResources) -> Result<()> {
     let targets = GOOD + BAD;
-    ensure!(held.sockets <= targets * SOCKETS_EACH + SOCKETS_ELSE, "too many sockets: {held:?}");
-    ensure!(held.tasks <= targets * TASKS_EACH + TASKS_ELSE, "too many tasks: {held:?}");
+    ensure!(resources.sockets <= targets * SOCKETS_EACH + SOCKETS_ELSE, "too many sockets: {resources:?}");
+    ensure!(resources.tasks <= targets * TASKS_EACH + TASKS_ELSE, "too many tasks: {resources:?}");
     Ok(())
 }

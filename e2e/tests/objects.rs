@@ -5,7 +5,7 @@
 
 use anyhow::{Context, Result, ensure};
 use e2e::landscape::{Landscape, Options};
-use e2e::objects::{Crowd, Kind, LEAST_STORED, kinds};
+use e2e::objects::{Kind, MIN_STORED_SHARE, ObjectLoad, kinds};
 
 /// Seed of the objects, the same in each run; `cargo xtask bench objects` uses others.
 const SEED: u64 = 20_260_101;
@@ -30,15 +30,15 @@ async fn scenario() -> Result<()> {
     let landscape = Landscape::start(Options::default()).await?;
     let kinds = kinds()?;
     ensure!(kinds.len() == COUNTS.len(), "a kind is missing here");
-    let mut crowd = Crowd::new(&landscape, SEED)?;
+    let mut load = ObjectLoad::new(&landscape, SEED)?;
     for (name, count) in COUNTS {
         let kind = kinds.iter().find(|kind: &&Kind| kind.resource.kind == name);
-        crowd.send(kind.with_context(|| format!("there is no kind {name}"))?, count).await?;
+        load.send(kind.with_context(|| format!("there is no kind {name}"))?, count).await?;
     }
-    println!("{:#?} slowest {:?}", crowd.told, crowd.slowest);
-    for (kind, told) in &crowd.told {
-        let is_sample = told.share() >= LEAST_STORED && told.refused > 10;
-        ensure!(is_sample, "{kind}: {told:?} is no sample of both sides");
+    println!("{:#?} slowest {:?}", load.counts, load.slowest);
+    for (kind, counts) in &load.counts {
+        let is_sample = counts.share() >= MIN_STORED_SHARE && counts.refused > 10;
+        ensure!(is_sample, "{kind}: {counts:?} is no sample of both sides");
     }
     landscape.stop().await
 }

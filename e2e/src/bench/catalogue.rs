@@ -21,11 +21,11 @@ const KYMA: &str = "measured";
 /// The module with one object.
 const MODULE: &str = "anchor";
 /// A typical module with a workload, a CRD and a default custom resource.
-const USUAL: &str = "lantern";
+const TYPICAL_MODULE: &str = "lantern";
 /// Maximum number of concurrent writes to the hub.
-const PARALLEL: usize = 8;
+const MAX_PARALLEL_WRITES: usize = 8;
 /// Noise limit: the median with the large catalogue stays below this share of the tries without it.
-const NOISE: f64 = 0.9;
+const NOISE_QUANTILE: f64 = 0.9;
 
 /// Measures `tries` Kymas with one module each, one after the other; then again with `objects` more objects in the
 /// catalogue.
@@ -42,15 +42,15 @@ pub async fn catalogue_size(objects: usize, tries: u32) -> Result<Outcome> {
     let config = json!({"manifest": "manifest.yaml"});
     catalogue::push_files(&landscape, MODULE, &config, &[("manifest.yaml", manifest.to_string())]).await?;
     catalogue::assign(hub.clone(), MODULE, "1.0.0").await?;
-    let bare = Tried::on(&landscape, KYMA, target, MODULE).await?;
+    let bare = KymaBench::new(&landscape, KYMA, target, MODULE).await?;
     // The first try is not measured: caches are empty.
     bare.measure(1).await?;
     let without = bare.measure(tries).await?;
-    let usual = usual(&landscape, tries).await?;
+    let usual = measure_typical_module(&landscape, tries).await?;
     publish(&hub, objects).await?;
     let with = bare.measure(tries).await?;
     landscape.stop().await?;
-    let noise = quantile(&without, NOISE);
+    let noise = quantile(&without, NOISE_QUANTILE);
     let rows = vec![
         Row::plain("1 module in the catalogue: p50", quantile(&without, 0.5), "ms"),
         Row::plain("1 module in the catalogue: p90", noise, "ms"),
@@ -63,25 +63,25 @@ pub async fn catalogue_size(objects: usize, tries: u32) -> Result<Outcome> {
 }
 
 /// Measures Kymas with a typical module, on a target that runs workloads.
-async fn usual(landscape: &Landscape, tries: u32) -> Result<Vec<f64>> {
+async fn measure_typical_module(landscape: &Landscape, tries: u32) -> Result<Vec<f64>> {
     catalogue::push(landscape, &catalogue::module_directory("lantern/1.0.0")).await?;
-    catalogue::assign(landscape.hub().client()?, USUAL, "1.0.0").await?;
+    catalogue::assign(landscape.hub().client()?, TYPICAL_MODULE, "1.0.0").await?;
     let target = landscape.fresh_target("usual").await?;
-    let bench = Tried::on(landscape, "usual", target, USUAL).await?;
+    let bench = KymaBench::new(landscape, "usual", target, TYPICAL_MODULE).await?;
     bench.measure(1).await?;
     bench.measure(tries).await
 }
 
 /// A target on which Kymas are created and deleted one by one.
-struct Tried {
+struct KymaBench {
     hub: Client,
     name: &'static str,
     target: Cluster,
     module: &'static str,
 }
 
-impl Tried {
-    async fn on(
+impl KymaBench {
+    async fn new(
         landscape: &Landscape,
         name: &'static str,
         target: Cluster,
@@ -125,7 +125,7 @@ fn is_ready(kyma: Option<&Kyma>) -> bool {
 async fn publish(hub: &Client, objects: usize) -> Result<()> {
     let modules = (0..objects / 2).map(|number| format!("module-{}", letters(number)));
     let publishing = modules.map(|module| publish_one(hub.clone(), module));
-    stream::iter(publishing).buffer_unordered(PARALLEL).try_collect().await
+    stream::iter(publishing).buffer_unordered(MAX_PARALLEL_WRITES).try_collect().await
 }
 
 async fn publish_one(hub: Client, module: String) -> Result<()> {

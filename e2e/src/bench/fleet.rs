@@ -25,9 +25,9 @@ use crate::landscape::{HUB_NAMESPACE, Landscape, Options, secret_with};
 
 /// The measured operator.
 const OPERATOR: &str = "kyma-operator";
-const OTHERS: [&str; 3] = ["helm-component", "release-meta-syncer", "greeting-component"];
+const OTHER_OPERATORS: [&str; 3] = ["helm-component", "release-meta-syncer", "greeting-component"];
 /// Maximum number of concurrent writes to the hub.
-const PARALLEL: usize = 16;
+const MAX_PARALLEL_WRITES: usize = 16;
 /// Number of access Secrets that are changed, each once.
 const CHANGED_SECRETS: usize = 100;
 /// The changed annotation of access Secrets.
@@ -38,7 +38,7 @@ const DEADLINE_PER_KYMA: Duration = Duration::from_millis(100);
 const MIN_DEADLINE: Duration = Duration::from_mins(2);
 /// Duration of the measurement of processor time without Secret events. Retries of unreachable targets are part of
 /// it, so it is subtracted from the time with Secret events.
-const BASELINE: Duration = Duration::from_secs(30);
+const BASELINE_DURATION: Duration = Duration::from_secs(30);
 
 /// Creates `kymas` Kymas whose access Secrets lead to a port that refuses connections, starts kyma-operator, and
 /// measures the time until each Kyma was tried, memory, and processor time per changed access Secret.
@@ -48,7 +48,7 @@ const BASELINE: Duration = Duration::from_secs(30);
 pub async fn fleet(kymas: usize) -> Result<Outcome> {
     ensure!(kymas > 0, "at least one Kyma");
     let mut landscape = Landscape::start(Options { audit: true, ..Options::default() }).await?;
-    for operator in OTHERS.into_iter().chain([OPERATOR]) {
+    for operator in OTHER_OPERATORS.into_iter().chain([OPERATOR]) {
         landscape.kill(operator)?;
     }
     let hub = landscape.hub().client()?;
@@ -117,7 +117,7 @@ async fn create_all(hub: &Client, access: &Access, kymas: usize) -> Result<()> {
             anyhow::Ok(())
         }
     });
-    stream::iter(created).buffer_unordered(PARALLEL).try_collect::<Vec<()>>().await?;
+    stream::iter(created).buffer_unordered(MAX_PARALLEL_WRITES).try_collect::<Vec<()>>().await?;
     bar.finish_and_clear();
     Ok(())
 }
@@ -185,7 +185,7 @@ async fn change_secrets(landscape: &Landscape, hub: &Client, count: usize) -> Re
             anyhow::Ok(())
         }
     });
-    stream::iter(patches).buffer_unordered(PARALLEL).try_collect::<Vec<()>>().await?;
+    stream::iter(patches).buffer_unordered(MAX_PARALLEL_WRITES).try_collect::<Vec<()>>().await?;
     until_or_why("the operator has read each changed Secret", MIN_DEADLINE, || async {
         let read = read_secrets(landscape, mark, count)?;
         bar.set_position(u64::try_from(read)?);
@@ -221,7 +221,7 @@ fn read_secrets(landscape: &Landscape, mark: AuditMark, count: usize) -> Result<
 async fn idle_share(landscape: &Landscape) -> Result<f64> {
     let footprint = Footprint::begin(landscape.operator(OPERATOR)?.id())?;
     let start = Instant::now();
-    tokio::time::sleep(BASELINE).await;
+    tokio::time::sleep(BASELINE_DURATION).await;
     let took = start.elapsed().as_secs_f64();
     Ok(footprint.end().await?.seconds.own / took)
 }

@@ -13,7 +13,7 @@ use crate::fleet::Fleet;
 use crate::landscape::{self, Landscape, Options, is_of_an_operator};
 
 /// Minimum duration of a watch: kube requests 290 s, watches of targets more.
-const WATCH_LASTS: Duration = Duration::from_mins(4);
+const MIN_WATCH_DURATION: Duration = Duration::from_mins(4);
 
 /// Watches the audit logs of hub and targets for `seconds` after all is Ready.
 ///
@@ -50,7 +50,8 @@ pub async fn idle(seconds: u64) -> Result<Outcome> {
 fn short_watches(cluster: &str, ended: &[AuditEvent]) -> Row {
     let lasted = |event: &AuditEvent| event.recorded.duration_since(event.received);
     let own = ended.iter().filter(|event| is_of_an_operator(event));
-    let short: Vec<&AuditEvent> = own.filter(|event| lasted(event).unsigned_abs() < WATCH_LASTS).collect();
+    let short: Vec<&AuditEvent> =
+        own.filter(|event| lasted(event).unsigned_abs() < MIN_WATCH_DURATION).collect();
     Row::at_most(format!("{cluster}: watches cut short"), count(&short), "watches", 0.0)
 }
 

@@ -28,19 +28,19 @@ const NAMESPACE: &str = "bench";
 const ACCESS: &str = "bench";
 
 /// Minimum number of charts.
-const CHARTS: f64 = 14.0;
+const MIN_CHARTS: f64 = 14.0;
 
 /// Timeout of the HelmComponent, equal to helm's.
-const PATIENCE: Duration = Duration::from_mins(1);
+const READY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Result for a chart.
-enum Measured {
+enum Measurement {
     /// Mean seconds of both.
     Both { our: f64, peer: f64 },
     /// Helm's error: the chart does not count.
-    NotByHelm(String),
+    FailedByHelm(String),
     /// The object that is not current although helm does not wait for it.
-    NotByUs(String),
+    FailedByComponent(String),
 }
 
 /// State shared by both sides.
@@ -68,15 +68,15 @@ pub async fn install(rounds: u32) -> Result<Outcome> {
     let (mut ours, mut peers) = (0.0, 0.0);
     for chart in charts::all(&inputs)? {
         match Box::pin(bench.measure(&chart, rounds)).await? {
-            Measured::Both { our, peer } => {
+            Measurement::Both { our, peer } => {
                 ours += our;
                 peers += peer;
                 rows.push(Row::beside(chart.name, our, "s", peer));
             }
-            Measured::NotByHelm(reason) => {
+            Measurement::FailedByHelm(reason) => {
                 skipped.insert(chart.name, Value::String(reason));
             }
-            Measured::NotByUs(reason) => {
+            Measurement::FailedByComponent(reason) => {
                 stricter.insert(chart.name, Value::String(reason));
             }
         }
@@ -84,7 +84,7 @@ pub async fn install(rounds: u32) -> Result<Outcome> {
     #[expect(clippy::cast_precision_loss, reason = "a count of charts")]
     let charts = rows.len() as f64;
     rows.push(Row::beside("in total", ours, "s", peers));
-    rows.push(Row::at_least("charts that helm installs", charts, "charts", CHARTS));
+    rows.push(Row::at_least("charts that helm installs", charts, "charts", MIN_CHARTS));
     bench.landscape.stop().await?;
     let setup = json!({
         "rounds": rounds, "helm": "install --wait --no-hooks", "skipped": skipped,
@@ -107,32 +107,32 @@ impl Bench {
     }
 
     /// Measures both sides in turn.
-    async fn measure(&self, chart: &Chart, rounds: u32) -> Result<Measured> {
+    async fn measure(&self, chart: &Chart, rounds: u32) -> Result<Measurement> {
         let repository = self.helm.push(chart, self.landscape.registry().address()).await?;
         let (mut ours, mut peers) = (0.0, 0.0);
         // Helm decides whether the chart counts, and this unmeasured run warms the apiserver for both.
         if let Err(reason) = self.by_helm(chart).await? {
-            return Ok(Measured::NotByHelm(reason));
+            return Ok(Measurement::FailedByHelm(reason));
         }
         for round in 0..rounds {
             // The second side finds warmer caches, so the order alternates.
             let ours_first = (round + self.number.get()).is_multiple_of(2);
             for turn in [ours_first, !ours_first] {
                 if turn {
-                    match Box::pin(self.by_us(chart, &repository)).await? {
+                    match Box::pin(self.by_component(chart, &repository)).await? {
                         Ok(our) => ours += our,
-                        Err(reason) => return Ok(Measured::NotByUs(reason)),
+                        Err(reason) => return Ok(Measurement::FailedByComponent(reason)),
                     }
                 } else {
                     match self.by_helm(chart).await? {
                         Ok(peer) => peers += peer,
-                        Err(reason) => return Ok(Measured::NotByHelm(reason)),
+                        Err(reason) => return Ok(Measurement::FailedByHelm(reason)),
                     }
                 }
             }
         }
         self.number.set(self.number.get() + 1);
-        Ok(Measured::Both { our: ours / f64::from(rounds), peer: peers / f64::from(rounds) })
+        Ok(Measurement::Both { our: ours / f64::from(rounds), peer: peers / f64::from(rounds) })
     }
 
     /// Returns helm's seconds or its error; uninstalls the chart again.
@@ -144,7 +144,7 @@ impl Bench {
     }
 
     /// Returns the component's seconds or what it waits for; uninstalls the chart again.
-    async fn by_us(&self, chart: &Chart, repository: &str) -> Result<Result<f64, String>> {
+    async fn by_component(&self, chart: &Chart, repository: &str) -> Result<Result<f64, String>> {
         let took = Box::pin(self.install(chart, repository)).await?;
         Box::pin(self.uninstall()).await?;
         clear(&self.target, &self.before).await?;
@@ -173,7 +173,7 @@ impl Bench {
             let status = component.and_then(|component| component.status.as_ref());
             status.is_some_and(|status| status.state == Some(State::Ready))
         };
-        let ready = timeout(PATIENCE, await_condition(self.components(), "bench", is_ready));
+        let ready = timeout(READY_TIMEOUT, await_condition(self.components(), "bench", is_ready));
         let Ok(ready) = ready.await else { return Ok(Err(self.last_words().await?)) };
         let ready = ready?.context("a component that is Ready exists")?;
         let took = start.elapsed();

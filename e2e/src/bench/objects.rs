@@ -8,13 +8,13 @@ use serde_json::json;
 
 use super::{Outcome, Row};
 use crate::landscape::{Landscape, Options};
-use crate::objects::{Crowd, LEAST_STORED, kinds};
+use crate::objects::{MIN_STORED_SHARE, ObjectLoad, kinds};
 use crate::resident::resident;
 
 /// Maximum number of objects of one kind on the hub.
-const CHUNK: usize = 500;
+const MAX_OBJECTS_PER_KIND: usize = 500;
 /// Maximum time in seconds until operators report on a regular object.
-const HEARD: f64 = 5.0;
+const MAX_REACTION_SECONDS: f64 = 5.0;
 
 /// Sends `count` objects from `seed`, equally many of each kind. Fails if one gets neither a condition nor a
 /// refusal, or if an operator panics, ends, or no longer reports on objects.
@@ -24,17 +24,17 @@ const HEARD: f64 = 5.0;
 pub async fn objects(count: usize, seed: u64) -> Result<Outcome> {
     let landscape = Landscape::start(Options::default()).await?;
     let kinds = kinds()?;
-    let mut crowd = Crowd::new(&landscape, seed)?;
+    let mut load = ObjectLoad::new(&landscape, seed)?;
     let start = Instant::now();
     let mut left = vec![count.div_ceil(kinds.len()); kinds.len()];
-    let before = held(&landscape)?;
+    let before = memory(&landscape)?;
     let bar = ProgressBar::new(u64::try_from(count)?);
     while left.iter().any(|left| *left > 0) {
         for (kind, left) in kinds.iter().zip(&mut left) {
-            let chunk = CHUNK.min(*left);
+            let chunk = MAX_OBJECTS_PER_KIND.min(*left);
             if chunk > 0 {
-                crowd.send(kind, chunk).await?;
-                crowd.sweep(kind).await?;
+                load.send(kind, chunk).await?;
+                load.sweep(kind).await?;
                 *left -= chunk;
                 bar.inc(u64::try_from(chunk)?);
             }
@@ -44,30 +44,35 @@ pub async fn objects(count: usize, seed: u64) -> Result<Outcome> {
     let took = start.elapsed().as_secs_f64();
     let mut rows = Vec::new();
     let (mut stored, mut refused, mut conditions) = (0, 0, 0);
-    for (kind, told) in &crowd.told {
-        rows.push(Row::plain(format!("{kind}: stored"), number(told.stored), "objects"));
-        rows.push(Row::plain(format!("{kind}: refused by the API"), number(told.refused), "objects"));
-        rows.push(Row::at_least(format!("{kind}: stored share"), told.share(), "", LEAST_STORED));
-        stored += told.stored;
-        refused += told.refused;
-        conditions += told.conditions;
+    for (kind, counts) in &load.counts {
+        rows.push(Row::plain(format!("{kind}: stored"), number(counts.stored), "objects"));
+        rows.push(Row::plain(format!("{kind}: refused by the API"), number(counts.refused), "objects"));
+        rows.push(Row::at_least(format!("{kind}: stored share"), counts.share(), "", MIN_STORED_SHARE));
+        stored += counts.stored;
+        refused += counts.refused;
+        conditions += counts.conditions;
     }
     rows.push(Row::plain("objects", number(stored + refused), "objects"));
     rows.push(Row::plain("given a condition", number(conditions), "objects"));
-    rows.push(Row::at_most("slowest reaction in between", crowd.slowest.as_secs_f64(), "s", HEARD));
-    for ((name, before), (_, after)) in before.into_iter().zip(held(&landscape)?) {
+    rows.push(Row::at_most(
+        "slowest reaction in between",
+        load.slowest.as_secs_f64(),
+        "s",
+        MAX_REACTION_SECONDS,
+    ));
+    for ((name, before), (_, after)) in before.into_iter().zip(memory(&landscape)?) {
         rows.push(Row::plain(format!("{name}: memory before"), before, "MiB"));
         rows.push(Row::plain(format!("{name}: memory after"), after, "MiB"));
     }
     rows.push(Row::plain("time", took, "s"));
     landscape.stop().await?;
-    Ok(Outcome::new("objects", &json!({"count": count, "seed": seed, "chunk": CHUNK}), rows))
+    Ok(Outcome::new("objects", &json!({"count": count, "seed": seed, "chunk": MAX_OBJECTS_PER_KIND}), rows))
 }
 
-fn held(landscape: &Landscape) -> Result<Vec<(String, f64)>> {
+fn memory(landscape: &Landscape) -> Result<Vec<(String, f64)>> {
     let of = |process: &testbed::Process| {
-        let held = usize::try_from(resident(process)?.now / 1024)?;
-        Ok((process.name().to_owned(), number(held)))
+        let memory = usize::try_from(resident(process)?.now / 1024)?;
+        Ok((process.name().to_owned(), number(memory)))
     };
     landscape.operators().map(of).collect()
 }

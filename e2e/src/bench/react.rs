@@ -21,11 +21,11 @@ use crate::fleet::{Fleet, KYMAS, LANTERN};
 use crate::landscape::{HUB_NAMESPACE, Landscape, Options, TARGET_NAMESPACE};
 
 /// Goal for the 99th percentile in milliseconds.
-const GOAL: f64 = 300.0;
+const MAX_P99_MILLISECONDS: f64 = 300.0;
 /// Resync interval, so long that no reaction comes from a resync.
 const RESYNC: &str = "24h";
 /// Timeout of one reaction.
-const LOST: Duration = Duration::from_secs(30);
+const REACTION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Measures `tries` reactions of each sort, one after the other.
 ///
@@ -139,7 +139,7 @@ async fn first<K>(
         }
         bail!("the watch ended");
     };
-    tokio::time::timeout(LOST, waiting).await.context("a reaction was lost")?
+    tokio::time::timeout(REACTION_TIMEOUT, waiting).await.context("a reaction was lost")?
 }
 
 fn milliseconds(start: Instant) -> f64 {
@@ -149,7 +149,7 @@ fn milliseconds(start: Instant) -> f64 {
 fn summary(name: &str, times: &[f64]) -> [Row; 3] {
     [
         Row::plain(format!("{name}: p50"), quantile(times, 0.5), "ms"),
-        Row::at_most(format!("{name}: p99"), quantile(times, 0.99), "ms", GOAL),
+        Row::at_most(format!("{name}: p99"), quantile(times, 0.99), "ms", MAX_P99_MILLISECONDS),
         Row::plain(format!("{name}: max"), quantile(times, 1.0), "ms"),
     ]
 }

@@ -36,18 +36,18 @@ const CHART: &str = "podinfo";
 const ACCESS: &str = "bench";
 /// The measured operator.
 const OPERATOR: &str = "helm-component";
-const OTHERS: [&str; 3] = ["kyma-operator", "release-meta-syncer", "greeting-component"];
+const OTHER_OPERATORS: [&str; 3] = ["kyma-operator", "release-meta-syncer", "greeting-component"];
 /// Concurrent requests of the bare loop: helm-component's limit for one target.
-const IN_FLIGHT: usize = 8;
+const MAX_IN_FLIGHT: usize = 8;
 /// Maximum time relative to the bare loop: of an installation without rendering, and of a removal.
-const GOAL: f64 = 1.0 / 0.7;
+const MAX_TIME_RATIO: f64 = 1.0 / 0.7;
 /// Maximum memory of the operator and its child processes, in MiB.
-const MEMORY: f64 = 200.0;
+const MAX_MEMORY_MIB: f64 = 200.0;
 /// Minimum number of releases for the second row and the bare loop: API servers have bursts of own work, such as
 /// garbage collection, which dominate smaller samples.
-const MEASURED: usize = 500;
+const MIN_MEASURED_RELEASES: usize = 500;
 /// Maximum average time of one release.
-const PATIENCE: Duration = Duration::from_secs(3);
+const MAX_TIME_PER_RELEASE: Duration = Duration::from_secs(3);
 
 /// State shared by all sides.
 struct Bench {
@@ -68,7 +68,7 @@ pub async fn releases(count: usize) -> Result<Outcome> {
     let mut rows = bench.by_us(count).await?;
     rows.extend(restart::measure(&mut bench).await?);
     bench.landscape.kill(OPERATOR)?;
-    let rounds = MEASURED.div_ceil(count.max(1));
+    let rounds = MIN_MEASURED_RELEASES.div_ceil(count.max(1));
     let (mut apart, mut removed, mut bare) = (0.0, 0.0, 0.0);
     let mut removal_requests = Vec::new();
     for first in (0..rounds).map(|round| round * count) {
@@ -91,16 +91,16 @@ pub async fn releases(count: usize) -> Result<Outcome> {
     let ours = rows.first().context("the time of our side")?.value;
     let mut all = vec![
         Row::beside(format!("{count} releases Ready, beside helm install"), ours, "s", peer),
-        Row::at_most("as many without rendering", apart, "s", bare * GOAL),
+        Row::at_most("as many without rendering", apart, "s", bare * MAX_TIME_RATIO),
         Row::plain("a bare loop that writes the same", bare, "s"),
-        Row::at_most(format!("{count} releases removed"), removed, "s", bare_removed * GOAL),
+        Row::at_most(format!("{count} releases removed"), removed, "s", bare_removed * MAX_TIME_RATIO),
         Row::plain("a bare loop that deletes the same", bare_removed, "s"),
     ];
     all.append(&mut rows.split_off(1));
     all.append(&mut removal_requests);
     let setup = json!({
         "count": count, "chart": format!("{CHART}, without its tests"), "replicas": 0, "build": if cfg!(debug_assertions) { "debug" } else { "release" },
-        "helm": "install, without --wait, as many at a time as there are cores", "bare loop": format!("{IN_FLIGHT} at a time, half of it before the second row, half after"),
+        "helm": "install, without --wait, as many at a time as there are cores", "bare loop": format!("{MAX_IN_FLIGHT} at a time, half of it before the second row, half after"),
         "second row": "removed and installed again, with renders that are kept", "rounds": format!("{rounds}, of which second row, bare loops and removal are the mean"),
         "goals of the second row and of the removal": "1/0.7 of the bare loop",
     });
@@ -124,7 +124,7 @@ impl Bench {
         let secret = landscape.access_secret(ACCESS, &landscape.targets()[0]).await?;
         Api::namespaced(hub.clone(), HUB_NAMESPACE).create(&PostParams::default(), &secret).await?;
         // Stopped: they also watch components.
-        for other in OTHERS {
+        for other in OTHER_OPERATORS {
             landscape.kill(other)?;
         }
         let bench = Self { landscape, hub, target, helm, chart, repository };
@@ -145,14 +145,14 @@ impl Bench {
         let marks = self.landscape.marks()?;
         let start = Instant::now();
         self.create_all("ours", count).await?;
-        self.until_ready("ours", count, patience(count)?).await?;
+        self.until_ready("ours", count, deadline(count)?).await?;
         let took = start.elapsed().as_secs_f64();
         let used = footprint.end().await?;
         let mut rows = vec![
             Row::plain("ours", took, "s"),
             Row::plain("rendering, spread over all cores", used.seconds.children / cores()?, "s"),
             Row::plain("processor time of the operator itself", used.seconds.own, "s"),
-            Row::at_most("most memory, child processes included", used.most_mib, "MiB", MEMORY),
+            Row::at_most("most memory, child processes included", used.most_mib, "MiB", MAX_MEMORY_MIB),
             Row::plain("memory of the operator alone at the end", used.own_mib, "MiB"),
         ];
         self.landscape.until_at_rest().await?;
@@ -168,19 +168,19 @@ impl Bench {
             let name = name;
             self.create(&component(&source, &name, self.values(), namespace)?).await
         });
-        created.buffer_unordered(IN_FLIGHT).try_collect::<Vec<()>>().await.map(drop)
+        created.buffer_unordered(MAX_IN_FLIGHT).try_collect::<Vec<()>>().await.map(drop)
     }
 
     /// Removes the components of a side, a few at a time, and waits until they are deleted.
-    async fn remove_all(&self, side: &str, patience: Duration) -> Result<()> {
+    async fn remove_all(&self, side: &str, deadline: Duration) -> Result<()> {
         let components = &self.components();
         let listed = components.list_metadata(&ListParams::default()).await?.items.into_iter();
         let names = listed.map(|component| component.name_any()).filter(|name| name.starts_with(side));
         let removed = stream::iter(names)
             .map(|name| async move { components.delete(&name, &DeleteParams::default()).await.map(drop) });
-        removed.buffer_unordered(IN_FLIGHT).try_collect::<Vec<()>>().await?;
+        removed.buffer_unordered(MAX_IN_FLIGHT).try_collect::<Vec<()>>().await?;
         let components = Api::<PartialObjectMeta<HelmComponent>>::namespaced(self.hub.clone(), HUB_NAMESPACE);
-        until_gone(components, |name| name.starts_with(side), patience).await
+        until_gone(components, |name| name.starts_with(side), deadline).await
     }
 
     /// Returns the operators' requests to each cluster since the marks, divided by the number of releases or removals.
@@ -219,7 +219,7 @@ impl Bench {
     }
 
     /// Waits until this many components of a side are Ready.
-    async fn until_ready(&self, side: &str, count: usize, patience: Duration) -> Result<()> {
+    async fn until_ready(&self, side: &str, count: usize, deadline: Duration) -> Result<()> {
         let mut ready = BTreeSet::new();
         let changes = watcher(self.components(), watcher::Config::default()).default_backoff();
         let mut changes = pin!(changes.applied_objects());
@@ -236,8 +236,8 @@ impl Bench {
             }
             bail!("the watch of the components ended")
         };
-        let ended = tokio::time::timeout(patience, waiting).await;
-        ended.with_context(|| format!("{} of {count} are Ready after {patience:?}", ready.len()))?
+        let ended = tokio::time::timeout(deadline, waiting).await;
+        ended.with_context(|| format!("{} of {count} are Ready after {deadline:?}", ready.len()))?
     }
 
     /// Returns the chart's source for a component.
@@ -276,7 +276,7 @@ fn component(source: &Value, name: &str, values: &Value, namespace: &str) -> Res
 async fn until_gone<K>(
     objects: Api<PartialObjectMeta<K>>,
     is_awaited: impl Fn(&str) -> bool,
-    patience: Duration,
+    deadline: Duration,
 ) -> Result<()>
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + 'static,
@@ -305,13 +305,13 @@ where
         }
         bail!("the watch of the removed objects ended")
     };
-    let ended = tokio::time::timeout(patience, waiting).await;
-    ended.with_context(|| format!("objects are left after {patience:?}: {left:?}"))?
+    let ended = tokio::time::timeout(deadline, waiting).await;
+    ended.with_context(|| format!("objects are left after {deadline:?}: {left:?}"))?
 }
 
 /// Returns the timeout for this many releases.
-fn patience(count: usize) -> Result<Duration> {
-    Ok(PATIENCE.saturating_mul(u32::try_from(count)?).max(Duration::from_mins(1)))
+fn deadline(count: usize) -> Result<Duration> {
+    Ok(MAX_TIME_PER_RELEASE.saturating_mul(u32::try_from(count)?).max(Duration::from_mins(1)))
 }
 
 fn cores() -> Result<f64> {

@@ -25,14 +25,14 @@ use tokio::sync::oneshot;
 #[command(name = "cargo xtask", max_term_width = 100)]
 struct Arguments {
     #[command(subcommand)]
-    command: Chore,
+    command: Action,
     /// Where state, kubeconfigs and logs are
     #[arg(long, value_name = "DIR", default_value = ".state", global = true)]
     state_dir: PathBuf,
 }
 
 #[derive(Subcommand)]
-enum Chore {
+enum Action {
     /// Start it and return
     Up {
         /// Number of targets
@@ -67,7 +67,7 @@ struct Size {
 }
 
 /// Deadline until everything has started or stopped.
-const PATIENCE: Duration = Duration::from_mins(3);
+const START_STOP_DEADLINE: Duration = Duration::from_mins(3);
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -75,11 +75,11 @@ async fn main() -> Result<()> {
     fs::create_dir_all(&state_dir).with_context(|| format!("cannot make {}", state_dir.display()))?;
     let directory = fs::canonicalize(&state_dir)?;
     match command {
-        Chore::Up { targets, empty, with_process } => {
+        Action::Up { targets, empty, with_process } => {
             up(&directory, Size { targets, empty }, with_process).await
         }
-        Chore::Down => down(&directory).await,
-        Chore::Supervise { targets, empty, with_process } => {
+        Action::Down => down(&directory).await,
+        Action::Supervise { targets, empty, with_process } => {
             supervise(&directory, Size { targets, empty }, with_process).await
         }
     }
@@ -95,7 +95,7 @@ async fn up(directory: &Path, size: Size, with_process: Option<i32>) -> Result<(
     bar.enable_steady_tick(Duration::from_millis(100));
     let mut supervisor = start_supervisor(directory, size, with_process)?;
     fs::write(pid_file(directory), supervisor.id().to_string())?;
-    let started = until("the landscape is up", PATIENCE, || {
+    let started = until("the landscape is up", START_STOP_DEADLINE, || {
         let ended = supervisor.try_wait();
         async {
             ensure!(ended?.is_none(), "it ended early; see {}", log(directory).display());
@@ -138,8 +138,10 @@ async fn down(directory: &Path) -> Result<()> {
         return Ok(());
     };
     kill(pid, Signal::SIGTERM).context("cannot stop the supervisor")?;
-    until("the landscape is down", PATIENCE, || async { Ok(running(directory).is_none().then_some(())) })
-        .await?;
+    until("the landscape is down", START_STOP_DEADLINE, || async {
+        Ok(running(directory).is_none().then_some(()))
+    })
+    .await?;
     let _ = fs::remove_file(pid_file(directory));
     Ok(())
 }

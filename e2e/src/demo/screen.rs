@@ -8,7 +8,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use super::Report;
 
 /// Number of steps in the progress bar.
-const STEPS: u64 = 8;
+const STEP_COUNT: u64 = 8;
 
 /// The terminal, or plain output.
 pub(super) struct Screen {
@@ -30,8 +30,9 @@ impl Screen {
     pub(super) fn new() -> Self {
         let bars = MultiProgress::new();
         let plain = bars.is_hidden();
-        let whole = bars
-            .add(ProgressBar::new(STEPS).with_style(style("{bar:40.green} {pos}/{len} steps, {elapsed}")));
+        let whole = bars.add(
+            ProgressBar::new(STEP_COUNT).with_style(style("{bar:40.green} {pos}/{len} steps, {elapsed}")),
+        );
         let table = bars.add(ProgressBar::new_spinner().with_style(style("{msg}")));
         Self { bars, whole, table, plain }
     }

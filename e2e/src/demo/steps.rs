@@ -21,7 +21,7 @@ use crate::{catalogue, wait};
 /// The Deployment of the module's operator.
 const OPERATOR: &str = "lantern-operator";
 /// The object on the target that is edited.
-const SETTINGS: &str = "lantern-settings";
+const EDITED_OBJECT: &str = "lantern-settings";
 
 /// State shared by all steps.
 pub struct Scenario<'a> {
@@ -122,11 +122,16 @@ impl<'a> Scenario<'a> {
     pub async fn correct_drift(&self) -> Result<()> {
         let settings: Api<ConfigMap> = Api::namespaced(self.targets[0].clone(), TARGET_NAMESPACE);
         let edit = Patch::Merge(json!({"data": {"brightness": "5"}}));
-        settings.patch(SETTINGS, &PatchParams::default(), &edit).await?;
-        wait::until("the edited object is put right", settings, SETTINGS, |found: Option<&ConfigMap>| {
-            let data = found.and_then(|found| found.data.as_ref());
-            data.and_then(|data| data.get("brightness")).is_some_and(|brightness| brightness == "80")
-        })
+        settings.patch(EDITED_OBJECT, &PatchParams::default(), &edit).await?;
+        wait::until(
+            "the edited object is put right",
+            settings,
+            EDITED_OBJECT,
+            |found: Option<&ConfigMap>| {
+                let data = found.and_then(|found| found.data.as_ref());
+                data.and_then(|data| data.get("brightness")).is_some_and(|brightness| brightness == "80")
+            },
+        )
         .await?;
         Ok(())
     }

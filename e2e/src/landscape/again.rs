@@ -42,16 +42,16 @@ impl Landscape {
         self.start_program(name, program).await?.until_ready().await
     }
 
-    async fn start_anew(&mut self, name: &str) -> Result<&operator::Running> {
+    async fn start_anew(&mut self, name: &str) -> Result<&operator::RunningOperator> {
         let program = operator::bin(name);
         self.start_program(name, &program).await
     }
 
-    async fn start_program(&mut self, name: &str, program: &Path) -> Result<&operator::Running> {
+    async fn start_program(&mut self, name: &str, program: &Path) -> Result<&operator::RunningOperator> {
         let position = self.operators().position(|operator| operator.name() == name);
         let position = position.with_context(|| format!("no operator {name}"))?;
-        let Self { test_env, hub, given, .. } = self;
-        let started = operator::start_one(name, program, test_env, hub, given).await?;
+        let Self { test_env, hub, operator_options, .. } = self;
+        let started = operator::start_one(name, program, test_env, hub, operator_options).await?;
         self.operators[position] = started;
         Ok(&self.operators[position])
     }

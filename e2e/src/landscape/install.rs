@@ -15,16 +15,16 @@ use super::operator::{OPERATORS, bin};
 use super::{ACCESS_ACCOUNT, ACCESS_NAMESPACE, HUB_NAMESPACE};
 
 /// Field manager of these objects.
-const PLATFORM: &str = "platform-team";
+const FIELD_MANAGER: &str = "platform-team";
 
 /// Applies CRDs, admission policies and each operator's hub role.
 pub(super) async fn hub(hub: &Cluster) -> Result<()> {
     let client = hub.client()?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HUB_NAMESPACE}});
-    apply(&client, PLATFORM, &serde_json::from_value(namespace)?).await?;
+    apply(&client, FIELD_MANAGER, &serde_json::from_value(namespace)?).await?;
     for place in ["crds", "deploy/policies"] {
         for path in yaml_files(&workspace().join(place))? {
-            apply_all(&client, PLATFORM, &std::fs::read_to_string(&path)?)
+            apply_all(&client, FIELD_MANAGER, &std::fs::read_to_string(&path)?)
                 .await
                 .with_context(|| path.display().to_string())?;
         }
@@ -34,8 +34,12 @@ pub(super) async fn hub(hub: &Cluster) -> Result<()> {
     }
     crd_is_served(&client, "helmcomponents.component.kyma-project.io").await?;
     for operator in OPERATORS {
-        apply_all(&client, PLATFORM, &printed(operator.name, &["rbac", "--namespace", HUB_NAMESPACE]).await?)
-            .await?;
+        apply_all(
+            &client,
+            FIELD_MANAGER,
+            &printed(operator.name, &["rbac", "--namespace", HUB_NAMESPACE]).await?,
+        )
+        .await?;
     }
     Ok(())
 }
@@ -45,7 +49,8 @@ pub(super) async fn target(target: &Cluster) -> Result<()> {
     let client = target.client()?;
     target.service_account(ACCESS_NAMESPACE, ACCESS_ACCOUNT).await?;
     for operator in OPERATORS {
-        apply_all(&client, PLATFORM, &printed(operator.name, &["rbac", "--for", "target"]).await?).await?;
+        apply_all(&client, FIELD_MANAGER, &printed(operator.name, &["rbac", "--for", "target"]).await?)
+            .await?;
         let role = format!("{}-target", operator.name);
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -54,7 +59,7 @@ pub(super) async fn target(target: &Cluster) -> Result<()> {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
             "subjects": [{"kind": "ServiceAccount", "name": ACCESS_ACCOUNT, "namespace": ACCESS_NAMESPACE}],
         });
-        apply(&client, PLATFORM, &serde_json::from_value(binding)?).await?;
+        apply(&client, FIELD_MANAGER, &serde_json::from_value(binding)?).await?;
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use super::proxies::Proxies;
 use super::{HUB_NAMESPACE, state};
 
 /// Deadline for an operator to be ready, longer than the one of a test that brings its CRD meanwhile.
-const READY_WITHIN: Duration = Duration::from_mins(2);
+const READY_DEADLINE: Duration = Duration::from_mins(2);
 
 /// An operator and its own flags.
 pub(super) struct Operator {
@@ -49,7 +49,7 @@ pub(super) struct Setting<'a> {
     plain_http: String,
     directory: &'a Path,
     helm: &'a Path,
-    given: &'a OperatorOptions,
+    operator_options: &'a OperatorOptions,
 }
 
 /// All operators of the landscape; the last one represents another team's.
@@ -76,17 +76,17 @@ fn helm_component(setting: &Setting<'_>) -> Vec<String> {
 }
 
 /// A running operator.
-pub(super) struct Running {
+pub(super) struct RunningOperator {
     pub(super) process: Process,
     admin: SocketAddr,
     /// Whether a module brings its CRD.
     waits_for_crd: bool,
 }
 
-impl Running {
+impl RunningOperator {
     /// Waits until it is ready, unless a module brings its CRD.
     pub(super) async fn until_ready(&self) -> Result<()> {
-        until(&format!("{} is ready", self.process.name()), READY_WITHIN, || async {
+        until(&format!("{} is ready", self.process.name()), READY_DEADLINE, || async {
             self.process.check()?;
             let is_ready = |answer: String| answer.starts_with("HTTP/1.1 200");
             let ready = self.waits_for_crd || self.answer("/readyz").await.is_ok_and(is_ready);
@@ -105,18 +105,18 @@ impl Running {
 pub(super) async fn start_all(
     test_env: &TestEnv,
     hub: &Cluster,
-    given: &OperatorOptions,
-) -> Result<Vec<Running>> {
+    operator_options: &OperatorOptions,
+) -> Result<Vec<RunningOperator>> {
     // Boxed, since the compiler's proof that a deep future is `Send` has a limit.
     until_roles_count(hub).boxed().await?;
     let helm = Program::Helm.path()?;
-    let setting = Setting::new(test_env, given, &helm);
+    let setting = Setting::new(test_env, operator_options, &helm);
     let start = |operator: &'static Operator| {
         let setting = &setting;
         async move { start(operator, &bin(operator.name), test_env, hub, setting).await }
     };
     let started = try_join_all(OPERATORS.iter().map(start)).await?;
-    try_join_all(started.iter().map(Running::until_ready)).await?;
+    try_join_all(started.iter().map(RunningOperator::until_ready)).await?;
     Ok(started)
 }
 
@@ -144,19 +144,27 @@ pub(super) async fn start_one(
     program: &Path,
     test_env: &TestEnv,
     hub: &Cluster,
-    given: &OperatorOptions,
-) -> Result<Running> {
+    operator_options: &OperatorOptions,
+) -> Result<RunningOperator> {
     let operator = OPERATORS.iter().find(|operator| operator.name == name);
     let operator = operator.with_context(|| format!("no operator {name}"))?;
     let helm = Program::Helm.path()?;
-    start(operator, program, test_env, hub, &Setting::new(test_env, given, &helm)).await
+    start(operator, program, test_env, hub, &Setting::new(test_env, operator_options, &helm)).await
 }
 
 impl<'a> Setting<'a> {
-    fn new(test_env: &'a TestEnv, given: &'a OperatorOptions, helm: &'a Path) -> Self {
-        let hosts = std::iter::once(&given.registry).chain(&given.plain_http).map(String::as_str);
+    fn new(test_env: &'a TestEnv, operator_options: &'a OperatorOptions, helm: &'a Path) -> Self {
+        let hosts = std::iter::once(&operator_options.registry)
+            .chain(&operator_options.plain_http)
+            .map(String::as_str);
         let plain_http = hosts.collect::<Vec<_>>().join(",");
-        Self { registry: &given.registry, plain_http, directory: test_env.directory(), helm, given }
+        Self {
+            registry: &operator_options.registry,
+            plain_http,
+            directory: test_env.directory(),
+            helm,
+            operator_options,
+        }
     }
 }
 
@@ -166,12 +174,12 @@ async fn start(
     test_env: &TestEnv,
     hub: &Cluster,
     setting: &Setting<'_>,
-) -> Result<Running> {
+) -> Result<RunningOperator> {
     let name = operator.name;
-    let files = format!("{name}{}", setting.given.label);
+    let files = format!("{name}{}", setting.operator_options.label);
     let kubeconfig = test_env.directory().join(format!("{files}.kubeconfig"));
     let access = hub.service_account(HUB_NAMESPACE, name).await?;
-    let access = setting.given.proxies.to_hub(name, access);
+    let access = setting.operator_options.proxies.to_hub(name, access);
     state::private(&kubeconfig, &access.kubeconfig())?;
     let admin = free_address()?;
     let mut arguments = vec![
@@ -182,15 +190,15 @@ async fn start(
         "--allow-loopback-targets".to_owned(),
     ];
     arguments.extend((operator.flags)(setting));
-    arguments.extend_from_slice(&setting.given.flags);
+    arguments.extend_from_slice(&setting.operator_options.flags);
     let log = test_env.logs().join(format!("{files}.log"));
     // A killed operator leaves its files here; they are removed with the test bed.
     let scratch = test_env.directory().join("tmp");
     std::fs::create_dir_all(&scratch)?;
     let environment = [("TMPDIR".to_owned(), scratch.display().to_string())];
-    let environment = environment.into_iter().chain(setting.given.environment.iter().cloned());
+    let environment = environment.into_iter().chain(setting.operator_options.environment.iter().cloned());
     let process = Process::start(name, program, arguments, environment, log)?;
-    Ok(Running { process, admin, waits_for_crd: !operator.crd_first })
+    Ok(RunningOperator { process, admin, waits_for_crd: !operator.crd_first })
 }
 
 /// Returns a binary of the workspace: beside this one, or one directory up for tests.

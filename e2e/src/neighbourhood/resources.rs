@@ -12,7 +12,7 @@ use super::OPERATOR;
 use crate::landscape::Landscape;
 
 /// Sampling interval.
-const EVERY: Duration = Duration::from_millis(200);
+const SAMPLING_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Peak values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,22 +42,22 @@ pub(super) async fn during<T>(
     landscape: &Landscape,
     work: impl Future<Output = Result<T>>,
 ) -> Result<(T, OperatorResources)> {
-    let most = Mutex::new(OperatorResources::default());
-    let looking = async {
-        let mut ticks = interval(EVERY);
+    let peak = Mutex::new(OperatorResources::default());
+    let sampling = async {
+        let mut ticks = interval(SAMPLING_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             ticks.tick().await;
-            let now = look(landscape).await?;
-            let mut most = most.lock().unwrap_or_else(PoisonError::into_inner);
-            *most = most.or(now);
+            let now = read(landscape).await?;
+            let mut peak = peak.lock().unwrap_or_else(PoisonError::into_inner);
+            *peak = peak.or(now);
         }
     };
     let done = tokio::select! {
         done = work => done?,
-        failed = looking => match failed { Err(error) => return Err(error), Ok(never) => never_ends(never) },
+        failed = sampling => match failed { Err(error) => return Err(error), Ok(never) => never_ends(never) },
     };
-    Ok((done, most.into_inner().unwrap_or_else(PoisonError::into_inner)))
+    Ok((done, peak.into_inner().unwrap_or_else(PoisonError::into_inner)))
 }
 
 fn never_ends<T>(never: Infallible) -> T {
@@ -65,7 +65,7 @@ fn never_ends<T>(never: Infallible) -> T {
 }
 
 /// Returns the present resources.
-pub(super) async fn look(landscape: &Landscape) -> Result<OperatorResources> {
+pub(super) async fn read(landscape: &Landscape) -> Result<OperatorResources> {
     let process = landscape.operator(OPERATOR)?.id();
     let open = fs::read_dir(format!("/proc/{process}/fd")).context("the operator has ended")?;
     let is_socket = |link: &fs::DirEntry| {

@@ -3,10 +3,10 @@
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
-use super::draw::Drawer;
+use super::generator::ObjectGenerator;
 
 /// Kinds of embedded objects, some with a meaning for operators.
-const EMBEDDED: [(&str, &str); 5] = [
+const EMBEDDED_KINDS: [(&str, &str); 5] = [
     ("v1", "ConfigMap"),
     ("apps/v1", "Deployment"),
     ("operator.kyma-project.io/v1alpha1", "Sample"),
@@ -14,28 +14,28 @@ const EMBEDDED: [(&str, &str); 5] = [
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
 ];
 /// The rule of a dependency.
-const ONE_DEPENDENCY: &str =
+const DEPENDENCY_RULE: &str =
     "(has(self.api) ? 1 : 0) + (has(self.module) ? 1 : 0) + (has(self.component) ? 1 : 0) == 1";
 /// Namespaces of embedded objects.
-const NAMESPACES: [&str; 3] = ["default", "kyma-system", "kube-system"];
+const EMBEDDED_NAMESPACES: [&str; 3] = ["default", "kyma-system", "kube-system"];
 
-impl Drawer {
+impl ObjectGenerator {
     /// Makes generated fields satisfy the rules.
-    pub(super) fn agree(&mut self, schema: &Value, held: &mut Map<String, Value>, depth: usize) {
+    pub(super) fn agree(&mut self, schema: &Value, entries: &mut Map<String, Value>, depth: usize) {
         for rule in rules(schema) {
-            self.keep(rule, &mut Fields { schema, held, depth });
+            self.keep(rule, &mut Fields { schema, entries, depth });
         }
         if schema["x-kubernetes-embedded-resource"] == true {
-            self.embed(held);
+            self.embed(entries);
         }
     }
 
     /// Makes fields satisfy a known rule.
     fn keep(&mut self, rule: &str, fields: &mut Fields<'_>) -> bool {
         match rule {
-            ONE_DEPENDENCY => self.exactly_one(&["api", "module", "component"], fields),
+            DEPENDENCY_RULE => self.exactly_one(&["api", "module", "component"], fields),
             "!has(self.ready) || !has(self.api)" => {
-                if fields.held.contains_key("api") {
+                if fields.entries.contains_key("api") {
                     fields.drop(&["ready"]);
                 }
             }
@@ -68,13 +68,13 @@ impl Drawer {
                 }
             }
             "self.module != '*' || !has(self.resourceRules)" => {
-                if fields.held.get("module").is_some_and(|module| module == "*") {
+                if fields.entries.get("module").is_some_and(|module| module == "*") {
                     fields.drop(&["resourceRules"]);
                 }
             }
             "self.module != '*' || !has(self.overrides) || !has(self.overrides.module) || \
              !has(self.overrides.module.version)" => {
-                if fields.held.get("module").is_some_and(|module| module == "*") {
+                if fields.entries.get("module").is_some_and(|module| module == "*") {
                     fields.drop(&["overrides"]);
                 }
             }
@@ -92,28 +92,28 @@ impl Drawer {
     fn exactly_one(&mut self, names: &[&str], fields: &mut Fields<'_>) {
         self.at_least_one(names, fields);
         let present: Vec<&str> =
-            names.iter().copied().filter(|name| fields.held.contains_key(*name)).collect();
+            names.iter().copied().filter(|name| fields.entries.contains_key(*name)).collect();
         let kept = *self.one_of(&present);
-        fields.held.retain(|name, _| name == kept || !names.contains(&name.as_str()));
+        fields.entries.retain(|name, _| name == kept || !names.contains(&name.as_str()));
     }
 
     fn at_least_one(&mut self, names: &[&str], fields: &mut Fields<'_>) {
-        if !names.iter().any(|name| fields.held.contains_key(*name)) {
+        if !names.iter().any(|name| fields.entries.contains_key(*name)) {
             let name = *self.one_of(names);
             let value = self.value(&fields.schema["properties"][name], fields.depth + 1);
-            fields.held.insert(name.to_owned(), value);
+            fields.entries.insert(name.to_owned(), value);
         }
     }
 
-    fn embed(&mut self, held: &mut Map<String, Value>) {
-        let (api_version, kind) = *self.one_of(&EMBEDDED);
+    fn embed(&mut self, entries: &mut Map<String, Value>) {
+        let (api_version, kind) = *self.one_of(&EMBEDDED_KINDS);
         let mut metadata = json!({"name": *self.one_of(&["default", "sample", "a.b-c.example.com"])});
         if self.rng.bool() {
-            metadata["namespace"] = json!(*self.one_of(&NAMESPACES));
+            metadata["namespace"] = json!(*self.one_of(&EMBEDDED_NAMESPACES));
         }
-        held.insert("apiVersion".to_owned(), json!(api_version));
-        held.insert("kind".to_owned(), json!(kind));
-        held.insert("metadata".to_owned(), metadata);
+        entries.insert("apiVersion".to_owned(), json!(api_version));
+        entries.insert("kind".to_owned(), json!(kind));
+        entries.insert("metadata".to_owned(), metadata);
     }
 }
 
@@ -124,30 +124,31 @@ fn keep_keys(rule: &str, fields: &mut Fields<'_>) -> bool {
         return false;
     };
     let Ok(pattern) = Regex::new(pattern) else { return false };
-    fields.held.retain(|key, _| pattern.is_match(key) == negation.is_empty());
+    fields.entries.retain(|key, _| pattern.is_match(key) == negation.is_empty());
     matches!(negation, "" | "!")
 }
 
 /// The fields of one object.
 struct Fields<'a> {
     schema: &'a Value,
-    held: &'a mut Map<String, Value>,
+    entries: &'a mut Map<String, Value>,
     depth: usize,
 }
 
 impl Fields<'_> {
     fn drop(&mut self, names: &[&str]) {
-        self.held.retain(|name, _| !names.contains(&name.as_str()));
+        self.entries.retain(|name, _| !names.contains(&name.as_str()));
     }
 
     fn replace(&mut self, name: &str, is_refused: impl Fn(&str) -> bool, by: &str) {
-        if let Some(held) = self.held.get_mut(name).filter(|held| held.as_str().is_some_and(is_refused)) {
-            *held = json!(by);
+        if let Some(value) = self.entries.get_mut(name).filter(|value| value.as_str().is_some_and(is_refused))
+        {
+            *value = json!(by);
         }
     }
 
     fn are_of_oci(&self) -> bool {
-        self.held.get("url").and_then(Value::as_str).is_some_and(|url| url.starts_with("oci://"))
+        self.entries.get("url").and_then(Value::as_str).is_some_and(|url| url.starts_with("oci://"))
     }
 }
 
@@ -160,7 +161,7 @@ fn rules(schema: &Value) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::{draw, kinds};
+    use crate::objects::{generator, kinds};
 
     /// Returns all nested schemas.
     fn within(schema: &Value) -> Vec<Value> {
@@ -175,13 +176,13 @@ mod tests {
     /// An unknown rule would have most objects of its kind refused.
     #[test]
     fn every_rule_of_our_kinds_is_known() {
-        let mut drawer = Drawer::new(1);
+        let mut generator = ObjectGenerator::new(1);
         let mut known = 0;
         for schema in kinds().unwrap().iter().flat_map(|kind| within(&kind.spec)) {
             for rule in rules(&schema) {
-                let mut held = Map::new();
-                let mut fields = Fields { schema: &schema, held: &mut held, depth: 0 };
-                assert!(drawer.keep(rule, &mut fields), "{rule} is unknown");
+                let mut entries = Map::new();
+                let mut fields = Fields { schema: &schema, entries: &mut entries, depth: 0 };
+                assert!(generator.keep(rule, &mut fields), "{rule} is unknown");
                 known += 1;
             }
         }
@@ -195,18 +196,18 @@ mod tests {
             "type": "object", "properties": {"ocm": field, "chart": field, "manifests": field},
             "x-kubernetes-validations": [{"rule": "[has(self.ocm), has(self.chart), has(self.manifests)].exists_one(set, set)"}],
         });
-        let mut drawer = Drawer::new(1);
-        let mut drawn = |fields| drawer.map(&schema, 0, fields).as_object().map(Map::len).unwrap();
-        for fields in [draw::Fields::Some, draw::Fields::Required, draw::Fields::All] {
+        let mut generator = ObjectGenerator::new(1);
+        let mut drawn = |fields| generator.map(&schema, 0, fields).as_object().map(Map::len).unwrap();
+        for fields in [generator::Fields::Some, generator::Fields::Required, generator::Fields::All] {
             assert!((0..100).all(|_| drawn(fields) == 1), "{fields:?}");
         }
-        assert!((0..100).any(|_| drawn(draw::Fields::Careless) != 1));
+        assert!((0..100).any(|_| drawn(generator::Fields::Careless) != 1));
     }
 
     #[test]
     fn an_embedded_object_has_kind_and_name() {
         let schema = json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true});
-        let drawn = Drawer::new(1).value(&schema, 0);
+        let drawn = ObjectGenerator::new(1).value(&schema, 0);
         assert!(
             ["/apiVersion", "/kind", "/metadata/name"].iter().all(|field| drawn.pointer(field).is_some()),
             "{drawn}"

@@ -15,7 +15,7 @@ use crate::landscape::HUB_NAMESPACE;
 const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Creates a Kyma and a component without access. Returns the time until all operators reported on them.
-pub(super) async fn heard(hub: &Client, number: usize) -> Result<Duration> {
+pub(super) async fn measure_reaction(hub: &Client, number: usize) -> Result<Duration> {
     let name = format!("sentinel-{number}");
     let kyma = json!({
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": name},
@@ -38,15 +38,15 @@ pub(super) async fn heard(hub: &Client, number: usize) -> Result<Duration> {
         let kyma = serde_json::to_value(kymas.get(&name).await?)?;
         let component = serde_json::to_value(components.get(&name).await?)?;
         let all = [(&kyma, "Ready"), (&kyma, "ModuleCatalog"), (&component, "Ready")];
-        let deaf: Vec<&str> = all
+        let pending: Vec<&str> = all
             .into_iter()
             .filter(|(object, type_)| !awaits(object, type_))
             .map(|(_, type_)| type_)
             .collect();
-        Ok(if deaf.is_empty() {
+        Ok(if pending.is_empty() {
             Ok(start.elapsed())
         } else {
-            Err(format!("{deaf:?} of {} {}", kyma["status"], component["status"]))
+            Err(format!("{pending:?} of {} {}", kyma["status"], component["status"]))
         })
     })
     .await

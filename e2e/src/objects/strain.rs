@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::draw::{Drawer, Fields, bounds};
+use super::generator::{Fields, ObjectGenerator, bounds};
 use super::words::TEXTS;
 
 /// Number of fields of eight that are set beyond their limits.
-const BROKEN: u8 = 2;
+const INVALID_FIELDS_OF_EIGHT: u8 = 2;
 /// Maximum length of a text generated for its length.
-const LONGEST_TEXT: u64 = 70_000;
+const MAX_TEXT_LENGTH: u64 = 70_000;
 /// Maximum length of a list generated for its length.
-const LONGEST_LIST: u64 = 300;
+const MAX_LIST_LENGTH: u64 = 300;
 
 /// A nested value with its schema.
 struct NestedValue<'a> {
@@ -19,14 +19,14 @@ struct NestedValue<'a> {
     depth: usize,
 }
 
-impl Drawer {
+impl ObjectGenerator {
     /// Changes one field of a valid value to a limit of `schema` or beyond.
     pub(super) fn strain(&mut self, schema: &Value, value: &mut Value) {
         let root = NestedValue { pointer: String::new(), schema, depth: 0 };
         let places = root.and_within(value);
         let NestedValue { pointer, schema, depth } = self.one_of(&places);
         let Some(held) = value.pointer_mut(pointer) else { return };
-        *held = if self.rng.u8(..8) < BROKEN {
+        *held = if self.rng.u8(..8) < INVALID_FIELDS_OF_EIGHT {
             self.beyond(schema, *depth)
         } else {
             self.at_a_limit(schema, *depth)
@@ -40,11 +40,11 @@ impl Drawer {
             Some("object") => self.map(schema, depth, if is_most { Fields::All } else { Fields::Required }),
             Some("array") => {
                 let bound = schema[if is_most { "maxItems" } else { "minItems" }].as_u64().unwrap_or(0);
-                self.list(schema, bound.min(LONGEST_LIST), depth)
+                self.list(schema, bound.min(MAX_LIST_LENGTH), depth)
             }
             Some("string") if schema["enum"].is_null() => {
                 let bound = schema[if is_most { "maxLength" } else { "minLength" }].as_u64().unwrap_or(0);
-                let text = self.padded(schema, bound.min(LONGEST_TEXT));
+                let text = self.padded(schema, bound.min(MAX_TEXT_LENGTH));
                 json!(if self.fits(schema, &text) { text } else { self.text(schema) })
             }
             Some("integer" | "number") => {
@@ -75,7 +75,7 @@ impl Drawer {
     }
 
     fn list_beyond(&mut self, schema: &Value, depth: usize) -> Value {
-        let most = schema["maxItems"].as_u64().filter(|most| *most < LONGEST_LIST);
+        let most = schema["maxItems"].as_u64().filter(|most| *most < MAX_LIST_LENGTH);
         let twice = |list: Value| list.as_array().map(|items| [items.clone(), items.clone()].concat());
         match most.filter(|_| self.rng.bool()) {
             Some(most) => self.list(schema, most + 1, depth),
@@ -84,7 +84,7 @@ impl Drawer {
     }
 
     fn text_beyond(&mut self, schema: &Value) -> Value {
-        let most = schema["maxLength"].as_u64().filter(|most| *most < LONGEST_TEXT);
+        let most = schema["maxLength"].as_u64().filter(|most| *most < MAX_TEXT_LENGTH);
         let unfit: Vec<&str> = TEXTS.into_iter().filter(|text| !self.fits(schema, text)).collect();
         match most.filter(|_| self.rng.bool()) {
             Some(most) => json!(self.padded(schema, most + 1)),
@@ -143,10 +143,10 @@ mod tests {
     use super::*;
 
     fn strained(schema: &Value) -> Vec<Value> {
-        let mut drawer = Drawer::new(1);
+        let mut generator = ObjectGenerator::new(1);
         let one = |_| {
-            let mut value = drawer.value(schema, 0);
-            drawer.strain(schema, &mut value);
+            let mut value = generator.value(schema, 0);
+            generator.strain(schema, &mut value);
             value
         };
         (0..1000).map(one).collect()

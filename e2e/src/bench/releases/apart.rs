@@ -13,14 +13,14 @@ use serde::de::DeserializeOwned;
 use testbed::until;
 
 use super::footprint::Footprint;
-use super::{Bench, OPERATOR, patience};
+use super::{Bench, OPERATOR, deadline};
 use crate::bench::Row;
 
 /// Namespace of the releases and prefix of their names.
 pub(super) const SIDE: &str = "apart";
 
 /// Seconds that one round took.
-pub(super) struct Measured {
+pub(super) struct RoundResult {
     /// Until the releases with stored renders are Ready.
     pub(super) installed: f64,
     /// From the first deletion until all components are gone.
@@ -30,36 +30,36 @@ pub(super) struct Measured {
 }
 
 /// Measures the installation and the removal of `count` releases.
-pub(super) async fn measure(bench: &mut Bench, count: usize) -> Result<Measured> {
+pub(super) async fn measure(bench: &mut Bench, count: usize) -> Result<RoundResult> {
     bench.landscape.start_again(OPERATOR).await?;
     bench.landscape.until_at_rest().await?;
     // Removes releases of an earlier round.
-    bench.remove_all(SIDE, patience(count)?).await?;
+    bench.remove_all(SIDE, deadline(count)?).await?;
     bench.create_all(SIDE, count).await?;
-    bench.until_ready(SIDE, count, patience(count)?).await?;
+    bench.until_ready(SIDE, count, deadline(count)?).await?;
     bench.landscape.until_at_rest().await?;
     let marks = bench.landscape.marks()?;
     let start = Instant::now();
-    bench.remove_all(SIDE, patience(count)?).await?;
+    bench.remove_all(SIDE, deadline(count)?).await?;
     let removed = start.elapsed().as_secs_f64();
     bench.landscape.until_at_rest().await?;
     let removal_requests = bench.requests(&marks, count, "removal")?;
-    collected(&bench.target, patience(count)?).await?;
+    collected(&bench.target, deadline(count)?).await?;
     let footprint = Footprint::begin(bench.landscape.operator(OPERATOR)?.id())?;
     let start = Instant::now();
     bench.create_all(SIDE, count).await?;
-    bench.until_ready(SIDE, count, patience(count)?).await?;
+    bench.until_ready(SIDE, count, deadline(count)?).await?;
     let installed = start.elapsed().as_secs_f64();
     let rendering = footprint.end().await?.seconds.children;
     ensure!(rendering == 0.0, "{rendering} s went into rendering what had been rendered");
     bench.landscape.until_at_rest().await?;
     bench.landscape.kill(OPERATOR)?;
-    Ok(Measured { installed, removed, removal_requests })
+    Ok(RoundResult { installed, removed, removal_requests })
 }
 
 /// Waits until the releases and all objects that controllers created for them are deleted.
-async fn collected(target: &Client, patience: Duration) -> Result<()> {
-    until("what was removed is collected", patience, || async {
+async fn collected(target: &Client, deadline: Duration) -> Result<()> {
+    until("what was removed is collected", deadline, || async {
         let left = count::<Deployment>(target).await?
             + count::<ReplicaSet>(target).await?
             + count::<Service>(target).await?

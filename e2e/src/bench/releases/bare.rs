@@ -16,32 +16,32 @@ use kube::{Api, ResourceExt};
 use kyma_api::HelmComponent;
 use serde_json::{Value, json};
 
-use super::{Bench, IN_FLIGHT, component, patience, until_gone};
+use super::{Bench, MAX_IN_FLIGHT, component, deadline, until_gone};
 
 /// Field manager of the loop.
-const MANAGER: &str = "bare-loop";
+const FIELD_MANAGER: &str = "bare-loop";
 /// Name of the rendered release; others differ only in the name.
-const FIRST: &str = "bare-00000";
+const RENDERED_RELEASE: &str = "bare-00000";
 /// Finalizer of the loop's components.
 const FINALIZER: &str = "example.org/bare-loop";
 /// Namespace of the releases on the target.
 const NAMESPACE: &str = "bare";
 /// A component that helm-component made Ready.
-const OURS: &str = "ours-00000";
+const READY_COMPONENT: &str = "ours-00000";
 
 /// Returns the seconds for writing the rendered releases of these numbers.
 pub(super) async fn write(bench: &Bench, numbers: Range<usize>) -> Result<f64> {
     let releases = releases(bench, numbers).await?;
-    let ours = bench.components().get(OURS).await?.status;
+    let ours = bench.components().get(READY_COMPONENT).await?.status;
     let status = &json!({
         "apiVersion": "component.kyma-project.io/v1alpha1",
         "kind": "HelmComponent",
-        "status": ours.with_context(|| format!("the status of {OURS}"))?,
+        "status": ours.with_context(|| format!("the status of {READY_COMPONENT}"))?,
     });
     let start = Instant::now();
     stream::iter(releases)
         .map(|(component, objects)| write_one(bench, component, objects, status))
-        .buffer_unordered(IN_FLIGHT)
+        .buffer_unordered(MAX_IN_FLIGHT)
         .try_collect::<Vec<()>>()
         .await?;
     Ok(start.elapsed().as_secs_f64())
@@ -55,15 +55,15 @@ pub(super) async fn remove(bench: &Bench, numbers: Range<usize>) -> Result<f64> 
     let start = Instant::now();
     stream::iter(releases)
         .map(|(component, objects)| delete_one(bench, component, objects))
-        .buffer_unordered(IN_FLIGHT)
+        .buffer_unordered(MAX_IN_FLIGHT)
         .try_collect::<Vec<()>>()
         .await?;
     let deployments = Api::<PartialObjectMeta<Deployment>>::namespaced(bench.target.clone(), NAMESPACE);
     let is_awaited = |name: &str| names.iter().any(|release| name.starts_with(release));
-    until_gone(deployments, is_awaited, patience(names.len())?).await?;
+    until_gone(deployments, is_awaited, deadline(names.len())?).await?;
     stream::iter(names)
         .map(|name| release_one(bench, name))
-        .buffer_unordered(IN_FLIGHT)
+        .buffer_unordered(MAX_IN_FLIGHT)
         .try_collect::<Vec<()>>()
         .await?;
     Ok(start.elapsed().as_secs_f64())
@@ -72,12 +72,12 @@ pub(super) async fn remove(bench: &Bench, numbers: Range<usize>) -> Result<f64> 
 /// Returns the suspended components of these numbers, each with the objects of its chart.
 async fn releases(bench: &Bench, numbers: Range<usize>) -> Result<Vec<(HelmComponent, Vec<Value>)>> {
     let version = bench.target.apiserver_version().await?.git_version;
-    let text = bench.helm.template(&bench.chart, (FIRST, 1), NAMESPACE, &version, &[]).await?;
+    let text = bench.helm.template(&bench.chart, (RENDERED_RELEASE, 1), NAMESPACE, &version, &[]).await?;
     let source = bench.source()?;
     numbers
         .map(|number| {
             let name = format!("bare-{number:05}");
-            let objects: Vec<Value> = serde_saphyr::from_multiple(&text.replace(FIRST, &name))?;
+            let objects: Vec<Value> = serde_saphyr::from_multiple(&text.replace(RENDERED_RELEASE, &name))?;
             let mut component = component(&source, &name, bench.values(), NAMESPACE)?;
             component.spec.suspend = Some(true);
             component.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
@@ -94,7 +94,7 @@ async fn write_one(
 ) -> Result<()> {
     let components = bench.components();
     components.create(&PostParams::default(), &component).await?;
-    let apply = PatchParams::apply(MANAGER).force();
+    let apply = PatchParams::apply(FIELD_MANAGER).force();
     for object in objects {
         let (api, name) = on_target(bench, &object)?;
         api.patch(name, &apply, &Patch::Apply(&object)).await.with_context(|| name.to_owned())?;

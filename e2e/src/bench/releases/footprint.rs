@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 /// Sampling interval. Children live for tens of milliseconds, so hundreds of samples include many with the maximum
 /// number of children; shorter intervals would affect the measurement.
-const EVERY: Duration = Duration::from_millis(100);
+const SAMPLING_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A running measurement.
 pub(in crate::bench) struct Footprint {
@@ -48,7 +48,7 @@ impl Footprint {
     pub(in crate::bench) fn begin(process: u32) -> Result<Self> {
         let (stop, mut stopped) = oneshot::channel();
         let most = tokio::spawn(async move {
-            let mut ticks = interval(EVERY);
+            let mut ticks = interval(SAMPLING_INTERVAL);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
             let mut most = 0;
             loop {

@@ -16,14 +16,14 @@ use super::{Bench, OPERATOR};
 use crate::landscape::asks;
 
 /// Number of edited objects.
-const DRIFTED: usize = 20;
+const DRIFTED_OBJECTS: usize = 20;
 /// The edited label.
-const LABEL: &str = "app.kubernetes.io/version";
-const CHANGED: &str = "changed";
+const EDITED_LABEL: &str = "app.kubernetes.io/version";
+const EDITED_VALUE: &str = "changed";
 /// Maximum seconds until no requests are made.
-const AT_REST: f64 = 10.0;
+const MAX_SECONDS_UNTIL_IDLE: f64 = 10.0;
 /// Maximum seconds until all edits are corrected.
-const REPAIRED: f64 = 60.0;
+const MAX_SECONDS_UNTIL_CORRECTED: f64 = 60.0;
 
 /// Returns the rows of both restarts.
 pub(super) async fn measure(bench: &mut Bench) -> Result<Vec<Row>> {
@@ -35,7 +35,12 @@ pub(super) async fn measure(bench: &mut Bench) -> Result<Vec<Row>> {
     let asked = asked(bench, &marks)?.concat();
     let last = asked.iter().map(|event| event.recorded).max().unwrap_or(start);
     let mut rows = vec![
-        Row::at_most("restart: at rest after", last.duration_since(start).as_secs_f64(), "s", AT_REST),
+        Row::at_most(
+            "restart: at rest after",
+            last.duration_since(start).as_secs_f64(),
+            "s",
+            MAX_SECONDS_UNTIL_IDLE,
+        ),
         Row::at_most(
             "restart: writes",
             count(asked.iter().filter(|event| event.is_write())),
@@ -57,15 +62,15 @@ async fn repaired(bench: &mut Bench) -> Result<Row> {
         .items
         .into_iter()
         .filter_map(|service| service.metadata.name)
-        .take(DRIFTED)
+        .take(DRIFTED_OBJECTS)
         .collect();
-    let change = Patch::Merge(json!({"metadata": {"labels": {LABEL: CHANGED}}}));
+    let change = Patch::Merge(json!({"metadata": {"labels": {EDITED_LABEL: EDITED_VALUE}}}));
     for name in &names {
         services.patch_metadata(name, &PatchParams::default(), &change).await?;
     }
     let start = Instant::now();
     bench.landscape.start_again(OPERATOR).await?;
-    let changed = ListParams::default().labels(&format!("{LABEL}={CHANGED}"));
+    let changed = ListParams::default().labels(&format!("{EDITED_LABEL}={EDITED_VALUE}"));
     until("what was changed is put right", Duration::from_mins(5), || async {
         let left = services.list_metadata(&changed).await?.items;
         Ok(left.is_empty().then_some(()))
@@ -73,7 +78,12 @@ async fn repaired(bench: &mut Bench) -> Result<Row> {
     .await?;
     let took = start.elapsed().as_secs_f64();
     bench.landscape.until_at_rest().await?;
-    Ok(Row::at_most(format!("restart: {} changed objects put right after", names.len()), took, "s", REPAIRED))
+    Ok(Row::at_most(
+        format!("restart: {} changed objects put right after", names.len()),
+        took,
+        "s",
+        MAX_SECONDS_UNTIL_CORRECTED,
+    ))
 }
 
 /// Returns the operators' requests to the hub and each target since these marks.

@@ -9,7 +9,7 @@ use tokio::process::Command;
 
 use super::super::{Outcome, Row};
 use super::restart::{asked, count};
-use super::{Bench, OPERATOR, patience};
+use super::{Bench, OPERATOR, deadline};
 
 /// Installs `releases` releases with the program `from`, replaces it by the one of this build, and then by `from`
 /// again.
@@ -25,7 +25,7 @@ pub async fn upgrade(from: &Path, releases: usize) -> Result<Outcome> {
     bench.landscape.kill(OPERATOR)?;
     bench.landscape.start_other(OPERATOR, &from).await?;
     bench.create_all("ours", releases).await?;
-    bench.until_ready("ours", releases, patience(releases)?).await?;
+    bench.until_ready("ours", releases, deadline(releases)?).await?;
     let mut rows = Vec::new();
     for (step, program) in [("upgrade", ours.as_path()), ("downgrade", &from)] {
         rows.extend(replaced(&mut bench, step, program).await?);

@@ -10,13 +10,13 @@ use super::schema::Kind;
 use super::words::{LABELS, TEXTS, TIMES, VALID_TIMES};
 
 /// Maximum depth of a free-form value.
-const DEEPEST: usize = 6;
+const MAX_DEPTH: usize = 6;
 /// Maximum number of entries in a map generated for its size.
-const LARGEST_MAP: usize = 40;
+const MAX_MAP_ENTRIES: usize = 40;
 
 /// A generated object.
 #[derive(Clone, Debug)]
-pub struct Drawn {
+pub struct GeneratedObject {
     /// Its name; invalid if the name is beyond a limit.
     pub name: String,
     /// The whole object.
@@ -37,7 +37,7 @@ pub(super) enum Fields {
 }
 
 /// Generates objects.
-pub struct Drawer {
+pub struct ObjectGenerator {
     pub(super) rng: Rng,
     patterns: HashMap<String, Option<Regex>>,
 }
@@ -48,7 +48,7 @@ fn module_name(number: usize) -> String {
     format!("drawn-{}", letters.map(char::from).iter().collect::<String>())
 }
 
-impl Drawer {
+impl ObjectGenerator {
     /// Creates a generator; equal seeds give equal objects.
     pub fn new(seed: u64) -> Self {
         Self { rng: Rng::with_seed(seed), patterns: HashMap::new() }
@@ -56,7 +56,7 @@ impl Drawer {
 
     /// Generates the next object of a kind. Most satisfy the schema except for one or two fields at or beyond a
     /// limit; a few ignore it.
-    pub fn object(&mut self, kind: &Kind, number: usize) -> Drawn {
+    pub fn object(&mut self, kind: &Kind, number: usize) -> GeneratedObject {
         let is_module = kind.resource.kind == "ModuleReleaseMeta" && !number.is_multiple_of(16);
         let name = if is_module { module_name(number) } else { self.name(number) };
         let mut spec = self.value(&kind.spec, 0);
@@ -70,7 +70,7 @@ impl Drawer {
             "apiVersion": kind.resource.api_version, "kind": kind.resource.kind,
             "metadata": {"name": name, "labels": self.labels()}, "spec": spec,
         });
-        Drawn { name, object }
+        GeneratedObject { name, object }
     }
 
     fn name(&mut self, number: usize) -> String {
@@ -128,7 +128,7 @@ impl Drawer {
         }
         let entries = match fields {
             Fields::Required => 0,
-            Fields::All => LARGEST_MAP,
+            Fields::All => MAX_MAP_ENTRIES,
             Fields::Some | Fields::Careless => self.rng.usize(..4),
         };
         let of_one_kind = schema.get("additionalProperties").filter(|one| one.is_object());
@@ -191,7 +191,7 @@ impl Drawer {
 
     /// Generates any JSON.
     pub(super) fn free_form(&mut self, depth: usize) -> Value {
-        let leaf = depth >= DEEPEST;
+        let leaf = depth >= MAX_DEPTH;
         match self.rng.u8(..if leaf { 5 } else { 8 }) {
             0 => Value::Null,
             1 => json!(self.rng.bool()),
@@ -240,8 +240,8 @@ mod tests {
     fn a_seed_makes_the_same_objects_again_and_another_one_others() {
         let kinds = kinds().unwrap();
         let made = |seed| {
-            let mut drawer = Drawer::new(seed);
-            (0..50).map(|number| drawer.object(&kinds[0], number).object.to_string()).collect::<Vec<_>>()
+            let mut generator = ObjectGenerator::new(seed);
+            (0..50).map(|number| generator.object(&kinds[0], number).object.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(made(7), made(7));
         assert_ne!(made(7), made(8));
@@ -251,12 +251,12 @@ mod tests {
     /// Otherwise all objects with such a field would be refused.
     #[test]
     fn for_each_text_of_our_kinds_there_is_a_word_that_fits() {
-        let mut drawer = Drawer::new(1);
+        let mut generator = ObjectGenerator::new(1);
         let mut open: Vec<Value> = kinds().unwrap().into_iter().map(|kind| kind.spec).collect();
         while let Some(schema) = open.pop() {
             if schema["type"] == "string" && schema["enum"].is_null() {
-                let text = drawer.text(&schema);
-                assert!(drawer.fits(&schema, &text), "no word fits {schema}");
+                let text = generator.text(&schema);
+                assert!(generator.fits(&schema, &text), "no word fits {schema}");
             }
             let properties = schema["properties"].as_object();
             open.extend(properties.into_iter().flat_map(|all| all.values()).cloned());
@@ -269,6 +269,6 @@ mod tests {
     fn items_that_may_not_stand_beside_others_are_left_out() {
         let schema = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
             "items": {"type": "object", "required": ["name"], "properties": {"name": {"enum": ["a", "b"]}, "n": {"type": "integer"}}}});
-        assert_eq!(Drawer::new(1).list(&schema, 50, 0).as_array().map(Vec::len), Some(2));
+        assert_eq!(ObjectGenerator::new(1).list(&schema, 50, 0).as_array().map(Vec::len), Some(2));
     }
 }

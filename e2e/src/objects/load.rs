@@ -13,20 +13,20 @@ use kyma_api::{HelmComponent, Kyma, ModuleConfig, ModuleReleaseMeta, ModuleTempl
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::draw::{Drawer, Drawn};
+use super::generator::{GeneratedObject, ObjectGenerator};
 use super::schema::Kind;
 use super::sentinel;
 use crate::landscape::{HUB_NAMESPACE, Landscape};
 
 /// Maximum number of concurrent requests.
-const PARALLEL: usize = 16;
+const MAX_PARALLEL_REQUESTS: usize = 16;
 /// Deadline for the operators to report on all objects.
 const DEADLINE: Duration = Duration::from_mins(2);
 /// Reasons that no object may cause: unexpected failures and passes without an end.
-const NEVER: [&str; 2] = ["Internal", "DeadlineExceeded"];
+const FORBIDDEN_REASONS: [&str; 2] = ["Internal", "DeadlineExceeded"];
 
 /// Minimum share of objects of each kind that the API accepts: operators never see refused ones.
-pub const LEAST_STORED: f64 = 0.5;
+pub const MIN_STORED_SHARE: f64 = 0.5;
 
 /// Results for the objects of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,26 +49,26 @@ impl ObjectCounts {
 }
 
 /// The hub of a landscape, to which objects are sent.
-pub struct Crowd<'a> {
+pub struct ObjectLoad<'a> {
     landscape: &'a Landscape,
     hub: Client,
-    drawer: Drawer,
+    generator: ObjectGenerator,
     sent: usize,
     /// Results by kind.
-    pub told: BTreeMap<String, ObjectCounts>,
+    pub counts: BTreeMap<String, ObjectCounts>,
     /// The longest time until operators reported on a regular object.
     pub slowest: Duration,
 }
 
-impl<'a> Crowd<'a> {
+impl<'a> ObjectLoad<'a> {
     /// Creates a generator with this seed for the hub of a landscape.
     ///
     /// # Errors
     /// A client for the hub cannot be created.
     pub fn new(landscape: &'a Landscape, seed: u64) -> Result<Self> {
         let hub = landscape.hub().client()?;
-        let (told, slowest) = (BTreeMap::new(), Duration::ZERO);
-        Ok(Self { landscape, hub, drawer: Drawer::new(seed), sent: 0, told, slowest })
+        let (counts, slowest) = (BTreeMap::new(), Duration::ZERO);
+        Ok(Self { landscape, hub, generator: ObjectGenerator::new(seed), sent: 0, counts, slowest })
     }
 
     /// Sends objects of a kind. Each must be refused by the API or get its condition, if its kind has one; and
@@ -78,28 +78,33 @@ impl<'a> Crowd<'a> {
     /// An object got neither, the API failed, or an operator ended, panicked, or reported an unexpected failure.
     pub async fn send(&mut self, kind: &Kind, count: usize) -> Result<()> {
         let name = kind.resource.kind.clone();
-        let drawn: Vec<Drawn> =
-            (self.sent..self.sent + count).map(|number| self.drawer.object(kind, number)).collect();
+        let generated: Vec<GeneratedObject> =
+            (self.sent..self.sent + count).map(|number| self.generator.object(kind, number)).collect();
         self.sent += count;
         let api: Api<DynamicObject> = Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &kind.resource);
-        let stored = futures::stream::iter(drawn.iter().map(|drawn| create(&api, drawn)));
-        let stored: Vec<Option<String>> =
-            stored.buffer_unordered(PARALLEL).try_collect().await.with_context(|| name.clone())?;
+        let stored = futures::stream::iter(generated.iter().map(|generated| create(&api, generated)));
+        let stored: Vec<Option<String>> = stored
+            .buffer_unordered(MAX_PARALLEL_REQUESTS)
+            .try_collect()
+            .await
+            .with_context(|| name.clone())?;
         let stored: HashSet<String> = stored.into_iter().flatten().collect();
-        let told = self.told.entry(name.clone()).or_default();
-        told.stored += stored.len();
-        told.refused += count - stored.len();
+        let counts = self.counts.entry(name.clone()).or_default();
+        counts.stored += stored.len();
+        counts.refused += count - stored.len();
         if let Some(condition) = kind.condition {
-            told.conditions += stored.len();
+            counts.conditions += stored.len();
             all_have(&api, condition, stored).await?;
         }
         if name == "Pause" {
             // Deleted before the next chunk, which also tests their deletion.
             self.sweep(kind).await?;
         }
-        let heard = sentinel::heard(&self.hub, self.sent).await.with_context(|| format!("after {name}s"))?;
-        self.slowest = self.slowest.max(heard);
-        self.nobody_broke().await.with_context(|| format!("after {name}s"))
+        let reaction = sentinel::measure_reaction(&self.hub, self.sent)
+            .await
+            .with_context(|| format!("after {name}s"))?;
+        self.slowest = self.slowest.max(reaction);
+        self.check_operators().await.with_context(|| format!("after {name}s"))
     }
 
     /// Deletes all objects of a kind.
@@ -113,19 +118,19 @@ impl<'a> Crowd<'a> {
             if page.items.is_empty() {
                 return Ok(());
             }
-            let parts = page.items.chunks(page.items.len().div_ceil(PARALLEL));
+            let parts = page.items.chunks(page.items.len().div_ceil(MAX_PARALLEL_REQUESTS));
             futures::future::try_join_all(parts.map(|part| sentinel::sweep(&api, part))).await?;
         }
     }
 
-    async fn nobody_broke(&self) -> Result<()> {
+    async fn check_operators(&self) -> Result<()> {
         self.landscape.check()?;
         for operator in self.landscape.operators() {
             let log = std::fs::read_to_string(operator.log())?;
             let panicked = log.lines().find(|line| line.contains("panicked at"));
             ensure!(panicked.is_none(), "{} {}", operator.name(), panicked.unwrap_or_default());
             let metrics = self.landscape.metrics(operator.name()).await?;
-            for reason in NEVER {
+            for reason in FORBIDDEN_REASONS {
                 let wanted = format!("reason=\"{reason}\"");
                 let counts =
                     metrics.lines().find(|line| line.contains("failures_total{") && line.contains(&wanted));
@@ -137,31 +142,31 @@ impl<'a> Crowd<'a> {
 }
 
 /// Returns the name if the object is stored; `None` if the API refuses it.
-async fn create(api: &Api<DynamicObject>, drawn: &Drawn) -> Result<Option<String>> {
-    let object: DynamicObject = serde_json::from_value(drawn.object.clone())?;
+async fn create(api: &Api<DynamicObject>, generated: &GeneratedObject) -> Result<Option<String>> {
+    let object: DynamicObject = serde_json::from_value(generated.object.clone())?;
     match api.create(&PostParams::default(), &object).await {
         Ok(stored) => {
             readable(&serde_json::to_value(stored)?)?;
-            Ok(Some(drawn.name.clone()))
+            Ok(Some(generated.name.clone()))
         }
         Err(kube::Error::Api(status)) if (400..500).contains(&status.code) && status.code != 429 => Ok(None),
-        Err(error) => Err(error).with_context(|| drawn.object.to_string()),
+        Err(error) => Err(error).with_context(|| generated.object.to_string()),
     }
 }
 
 /// Fails if the Rust types cannot read an object that the API server stored: operators would never see it.
 fn readable(stored: &Value) -> Result<()> {
-    fn through<K: DeserializeOwned>(stored: &Value) -> serde_json::Result<()> {
+    fn parse<K: DeserializeOwned>(stored: &Value) -> serde_json::Result<()> {
         K::deserialize(stored).map(drop)
     }
     let read = match stored["kind"].as_str().unwrap_or_default() {
-        "HelmComponent" => through::<HelmComponent>(stored),
-        "Kyma" => through::<Kyma>(stored),
-        "ModuleConfig" => through::<ModuleConfig>(stored),
-        "ModuleReleaseMeta" => through::<ModuleReleaseMeta>(stored),
-        "ModuleTemplate" => through::<ModuleTemplate>(stored),
-        "Pause" => through::<Pause>(stored),
-        "Watcher" => through::<Watcher>(stored),
+        "HelmComponent" => parse::<HelmComponent>(stored),
+        "Kyma" => parse::<Kyma>(stored),
+        "ModuleConfig" => parse::<ModuleConfig>(stored),
+        "ModuleReleaseMeta" => parse::<ModuleReleaseMeta>(stored),
+        "ModuleTemplate" => parse::<ModuleTemplate>(stored),
+        "Pause" => parse::<Pause>(stored),
+        "Watcher" => parse::<Watcher>(stored),
         other => bail!("there is no type for kind {other}"),
     };
     read.with_context(|| format!("our types cannot read {stored}"))
