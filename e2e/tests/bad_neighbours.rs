@@ -8,8 +8,8 @@ use e2e::neighbourhood::{Neighbourhood, OperatorResources};
 use testbed::until_or_why;
 
 /// Number of targets with each fault.
-const BAD: usize = 5;
-const GOOD: usize = 6;
+const TARGETS_PER_FAULT: usize = 5;
+const HEALTHY_TARGETS: usize = 6;
 /// Number of rounds with faults.
 const ROUNDS: usize = 3;
 /// Sockets for one target: calls in flight, a probe, and streams; multiplexed ones count once.
@@ -20,7 +20,7 @@ const SOCKETS_ELSE: usize = 40;
 const TASKS_EACH: usize = 60;
 const TASKS_ELSE: usize = 150;
 /// Idle connections are closed after a minute.
-const GIVEN_BACK: Duration = Duration::from_mins(4);
+const RELEASE_DEADLINE: Duration = Duration::from_mins(4);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_targets_delay_no_others_and_use_bounded_resources() {
@@ -28,19 +28,22 @@ async fn bad_targets_delay_no_others_and_use_bounded_resources() {
 }
 
 async fn scenario() -> Result<()> {
-    let neighbourhood = Neighbourhood::start(GOOD, BAD).await?;
+    let neighbourhood = Neighbourhood::start(HEALTHY_TARGETS, TARGETS_PER_FAULT).await?;
     let well = neighbourhood.round("well", false).await?;
-    ensure!(well.installed.len() == GOOD && well.changed.len() == GOOD, "{well:?}");
+    ensure!(well.installed.len() == HEALTHY_TARGETS && well.changed.len() == HEALTHY_TARGETS, "{well:?}");
     let mut most = well.peak;
     for number in 0..ROUNDS {
         let round = neighbourhood.round(&format!("bad-{number}"), true).await?;
-        ensure!(round.installed.len() == GOOD && round.changed.len() == GOOD, "{round:?}");
-        ensure!(round.bad.values().sum::<usize>() == BAD, "{round:?}");
+        ensure!(
+            round.installed.len() == HEALTHY_TARGETS && round.changed.len() == HEALTHY_TARGETS,
+            "{round:?}"
+        );
+        ensure!(round.bad.values().sum::<usize>() == TARGETS_PER_FAULT, "{round:?}");
         is_bounded(round.peak)?;
         most = most.or(round.peak);
     }
     // Each round has its own targets; their connections must be closed.
-    until_or_why("what the rounds took is given back", GIVEN_BACK, || async {
+    until_or_why("what the rounds took is given back", RELEASE_DEADLINE, || async {
         let now = neighbourhood.resources().await?;
         let is_back = now.sockets <= SOCKETS_ELSE && now.tasks <= most.tasks;
         Ok(if is_back { Ok(()) } else { Err(format!("{now:?} after {most:?}")) })
@@ -50,7 +53,7 @@ async fn scenario() -> Result<()> {
 }
 
 fn is_bounded(resources: OperatorResources) -> Result<()> {
-    let targets = GOOD + BAD;
+    let targets = HEALTHY_TARGETS + TARGETS_PER_FAULT;
     ensure!(resources.sockets <= targets * SOCKETS_EACH + SOCKETS_ELSE, "too many sockets: {resources:?}");
     ensure!(resources.tasks <= targets * TASKS_EACH + TASKS_ELSE, "too many tasks: {resources:?}");
     Ok(())

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use testbed::{AuditMark, Cluster, SharedTestEnv, Validity, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-const SOON: Duration = Duration::from_mins(2);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 
@@ -54,7 +54,7 @@ async fn deployments_become_available() -> Result<()> {
     let namespace = target.namespace("deployments").await?;
     let deployments: Api<Deployment> = Api::namespaced(target.client()?, &namespace);
     create(&deployments, deployment("web", &json!({"app": "web"}))).await?;
-    until("the Deployment is available", SOON, || async {
+    until("the Deployment is available", DEADLINE, || async {
         let status = deployments.get("web").await?.status.unwrap_or_default();
         Ok((status.available_replicas == Some(3)).then_some(()))
     })
@@ -69,7 +69,7 @@ async fn pods_that_are_labelled_unready_stay_so() -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), &namespace);
     create(&deployments, deployment("web", &json!({"app": "web", "testbed/outcome": "unready"}))).await?;
     let pods: Api<Pod> = Api::namespaced(client, &namespace);
-    until("the Pods run", SOON, || async {
+    until("the Pods run", DEADLINE, || async {
         let list = pods.list(&ListParams::default()).await?;
         let running =
             |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
@@ -90,7 +90,7 @@ async fn jobs_complete() -> Result<()> {
     template["spec"]["restartPolicy"] = json!("Never");
     let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "once"}, "spec": {"template": template}});
     create(&jobs, job).await?;
-    until("the Job is complete", SOON, || async {
+    until("the Job is complete", DEADLINE, || async {
         Ok((jobs.get("once").await?.status.unwrap_or_default().succeeded == Some(1)).then_some(()))
     })
     .await
@@ -112,13 +112,13 @@ async fn claims_get_volumes_and_volumes_go_with_their_claims() -> Result<()> {
     pod["metadata"] = json!({"name": "user"});
     pod["spec"]["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
     create(&pods, pod).await?;
-    until("the Pod runs with its volume", SOON, || async {
+    until("the Pod runs with its volume", DEADLINE, || async {
         let phase = pods.get("user").await?.status.unwrap_or_default().phase;
         Ok((phase.as_deref() == Some("Running")).then_some(()))
     })
     .await?;
     // The scheduler needs only the claim's spec, which is written before its status.
-    let claim = until("the claim is bound", SOON, || async {
+    let claim = until("the claim is bound", DEADLINE, || async {
         let claim = claims.get("data").await?;
         let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
         Ok((phase == Some("Bound")).then_some(claim))
@@ -132,7 +132,7 @@ async fn claims_get_volumes_and_volumes_go_with_their_claims() -> Result<()> {
     let volumes: Api<PersistentVolume> = Api::all(client);
     let volume = claim.spec.and_then(|spec| spec.volume_name).unwrap_or_default();
     assert!(!volume.is_empty());
-    until("the volume is gone", SOON, || async {
+    until("the volume is gone", DEADLINE, || async {
         Ok(volumes.get_opt(&volume).await?.is_none().then_some(()))
     })
     .await
@@ -148,7 +148,7 @@ async fn load_balancers_get_an_address() -> Result<()> {
         "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
     });
     create(&services, service).await?;
-    until("the Service has an address", SOON, || async {
+    until("the Service has an address", DEADLINE, || async {
         let balancer =
             services.get("web").await?.status.unwrap_or_default().load_balancer.unwrap_or_default();
         Ok(balancer.ingress.unwrap_or_default().first().and_then(|ingress| ingress.ip.clone()))
@@ -166,13 +166,13 @@ async fn controllers_finalize_namespaces_and_collect_what_lost_its_owner() -> Re
     let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.uid().unwrap_or_default()});
     create(&maps, json!({"metadata": {"name": "owned", "ownerReferences": [reference]}})).await?;
     maps.delete("owner", &DeleteParams::default()).await?;
-    until("the owned object is gone", SOON, || async {
+    until("the owned object is gone", DEADLINE, || async {
         Ok(maps.get_opt("owned").await?.is_none().then_some(()))
     })
     .await?;
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(target.client()?);
     namespaces.delete(&namespace, &DeleteParams::default()).await?;
-    until("the namespace is gone", SOON, || async {
+    until("the namespace is gone", DEADLINE, || async {
         Ok(namespaces.get_opt(&namespace).await?.is_none().then_some(()))
     })
     .await
@@ -201,7 +201,7 @@ async fn clusters_side_by_side_have_nodes_of_their_own() -> Result<()> {
         "spec": {"selector": {"matchLabels": labels}, "template": pods(&labels)},
     });
     create(&daemons, set).await?;
-    until("the DaemonSet is ready on every node", SOON, || async {
+    until("the DaemonSet is ready on every node", DEADLINE, || async {
         let status = daemons.get("agent").await?.status.unwrap_or_default();
         Ok((status.number_ready == 3).then_some(()))
     })

@@ -9,16 +9,16 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use testbed::{TestEnv, until};
 
-const SOON: Duration = Duration::from_mins(2);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 /// Environment variable of the process that this test kills: the file in which it reports that its test environment is
 /// running.
-const VICTIM: &str = "TESTBED_VICTIM_REPORT";
+const VICTIM_REPORT_VARIABLE: &str = "TESTBED_VICTIM_REPORT";
 
 /// Kills the victim if the test fails before.
-struct Victim(Child);
+struct VictimProcess(Child);
 
-impl Drop for Victim {
+impl Drop for VictimProcess {
     fn drop(&mut self) {
         self.0.kill().ok();
         self.0.wait().ok();
@@ -27,14 +27,16 @@ impl Drop for Victim {
 
 #[tokio::test]
 async fn killed_minus_nine_leaves_no_process_and_no_file() -> Result<()> {
-    if let Some(report) = std::env::var_os(VICTIM) {
-        return be_the_victim(Path::new(&report)).await;
+    if let Some(report) = std::env::var_os(VICTIM_REPORT_VARIABLE) {
+        return run_victim(Path::new(&report)).await;
     }
     let scratch = tempfile::tempdir()?;
     let report = scratch.path().join("report");
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["--exact", "killed_minus_nine_leaves_no_process_and_no_file"]).env(VICTIM, &report);
-    let mut victim = Victim(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
+    command
+        .args(["--exact", "killed_minus_nine_leaves_no_process_and_no_file"])
+        .env(VICTIM_REPORT_VARIABLE, &report);
+    let mut victim = VictimProcess(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
     let directory = until("the test environment of the victim is up", Duration::from_mins(3), || async {
         Ok(fs::read_to_string(&report).ok().and_then(|text| Some(PathBuf::from(text.strip_suffix('\n')?))))
     })
@@ -49,11 +51,12 @@ async fn killed_minus_nine_leaves_no_process_and_no_file() -> Result<()> {
 
     victim.0.kill()?;
     victim.0.wait()?;
-    until("all processes are gone", SOON, || async { Ok(processes.iter().all(gone).then_some(())) }).await?;
-    until("the directory is gone", SOON, || async { Ok((!directory.exists()).then_some(())) }).await
+    until("all processes are gone", DEADLINE, || async { Ok(processes.iter().all(gone).then_some(())) })
+        .await?;
+    until("the directory is gone", DEADLINE, || async { Ok((!directory.exists()).then_some(())) }).await
 }
 
-async fn be_the_victim(report: &Path) -> Result<()> {
+async fn run_victim(report: &Path) -> Result<()> {
     let test_env = TestEnv::start().await?;
     let _cluster = test_env.cluster("hub").with_workloads().await?;
     let _registry = test_env.registry().await?;
@@ -66,19 +69,23 @@ async fn the_last_handle_ends_processes_and_directory() -> Result<()> {
     let test_env = TestEnv::start().await?;
     let cluster = test_env.cluster("hub").with_controllers().await?;
     let directory = test_env.directory().to_owned();
-    let mine: BTreeSet<_> = children(std::process::id())?;
-    let of_bed: Vec<_> = mine.iter().filter(|child| mentions(child, &directory)).collect();
-    assert_eq!(of_bed.len(), 4, "etcd, kube-apiserver, kube-controller-manager, sweeper: {of_bed:?}");
+    let own_children: BTreeSet<_> = children(std::process::id())?;
+    let of_test_env: Vec<_> = own_children.iter().filter(|child| mentions(child, &directory)).collect();
+    assert_eq!(
+        of_test_env.len(),
+        4,
+        "etcd, kube-apiserver, kube-controller-manager, sweeper: {of_test_env:?}"
+    );
     drop(test_env);
     assert!(cluster.client()?.apiserver_version().await.is_ok(), "a cluster keeps its test environment");
     drop(cluster);
-    assert!(of_bed.iter().all(|child| gone(child)), "{of_bed:?}");
+    assert!(of_test_env.iter().all(|child| gone(child)), "{of_test_env:?}");
     assert!(!directory.exists());
     Ok(())
 }
 
 #[tokio::test]
-async fn a_directory_that_stays_serves_one_bed_after_the_other() -> Result<()> {
+async fn a_kept_directory_serves_one_test_env_after_the_other() -> Result<()> {
     let scratch = tempfile::tempdir()?;
     for _ in 0..2 {
         let test_env = TestEnv::start_in(scratch.path()).await?;
@@ -107,23 +114,23 @@ async fn a_failed_start_shows_the_end_of_the_log() -> Result<()> {
 }
 
 /// Environment variable of the process whose panic output this test checks.
-const PANICKING: &str = "TESTBED_PANICKING";
+const PANIC_VARIABLE: &str = "TESTBED_PANICKING";
 
 #[tokio::test]
 async fn a_panic_shows_the_end_of_each_log() -> Result<()> {
-    if std::env::var_os(PANICKING).is_some() {
+    if std::env::var_os(PANIC_VARIABLE).is_some() {
         let test_env = TestEnv::start().await?;
         let _cluster = test_env.cluster("unlucky").await?;
         let lines: String = (1..=16).map(|number| format!("line {number} of 16\n")).collect();
         fs::write(test_env.logs().join("known.log"), lines)?;
-        panic!("as told");
+        panic!("as requested");
     }
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["--exact", "a_panic_shows_the_end_of_each_log"]).env(PANICKING, "1");
+    command.args(["--exact", "a_panic_shows_the_end_of_each_log"]).env(PANIC_VARIABLE, "1");
     let shown = tokio::task::spawn_blocking(move || command.output()).await??;
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     let logs = ["/logs/etcd.log", "/logs/known.log", "/logs/unlucky-kube-apiserver.log"];
-    for words in ["as told", "line 2 of 16", "line 16 of 16"].iter().chain(&logs) {
+    for words in ["as requested", "line 2 of 16", "line 16 of 16"].iter().chain(&logs) {
         assert!(shown.contains(words), "{words} is not in {shown}");
     }
     assert!(!shown.contains("line 1 of 16"), "the end of a log has 15 lines: {shown}");

@@ -22,9 +22,9 @@ use testbed::{
 
 static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 
-const SOON: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(30);
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const CONFIG_MAPS_PATH: &str = "/api/v1/namespaces/default/configmaps";
 
 async fn hub() -> Result<Cluster> {
     TEST_ENV.cluster("hub", |cluster| cluster).await
@@ -61,7 +61,7 @@ async fn what_no_rule_answers_reaches_the_cluster() -> Result<()> {
     apply().await?;
     let direct: Api<ConfigMap> = Api::namespaced(hub.client()?, "default");
     direct.get("through").await?;
-    assert_eq!(server.count(&RequestMatcher::path(MAPS).method("PATCH")), 2);
+    assert_eq!(server.count(&RequestMatcher::path(CONFIG_MAPS_PATH).method("PATCH")), 2);
     Ok(())
 }
 
@@ -95,7 +95,7 @@ async fn watches_pass_through() -> Result<()> {
 async fn too_many_requests_says_when_to_come_back() -> Result<()> {
     let server = ScriptedServer::start().await?;
     server.always(RequestMatcher::any(), Answer::too_many_requests(7));
-    let answer = get(&server.access().client()?, MAPS).await?;
+    let answer = get(&server.access().client()?, CONFIG_MAPS_PATH).await?;
     assert_eq!(answer.status(), 429);
     assert_eq!(answer.headers()[http::header::RETRY_AFTER], "7");
     Ok(())
@@ -105,7 +105,9 @@ async fn too_many_requests_says_when_to_come_back() -> Result<()> {
 async fn resets_break_the_connection() -> Result<()> {
     let server = ScriptedServer::start().await?;
     server.always(RequestMatcher::any(), Answer::reset());
-    let Err(error) = get(&server.access().client()?, MAPS).await else { anyhow::bail!("it answered") };
+    let Err(error) = get(&server.access().client()?, CONFIG_MAPS_PATH).await else {
+        anyhow::bail!("it answered")
+    };
     let mut cause = error.source();
     let mut kinds = Vec::new();
     while let Some(error) = cause {
@@ -121,12 +123,12 @@ async fn silence_and_deafness_last_until_the_client_gives_up() -> Result<()> {
     let server = ScriptedServer::start().await?;
     server.always(RequestMatcher::any(), Answer::silence());
     let client = server.access().client()?;
-    stays_unanswered(&client, server.wait_for(1, &RequestMatcher::any(), SOON)).await?;
+    stays_unanswered(&client, server.wait_for(1, &RequestMatcher::any(), DEADLINE)).await?;
     assert_eq!((server.connections(), server.requests().len()), (1, 1));
     server.set_unresponsive(true);
     let client = server.access().client()?;
     let connected =
-        until("another connection", SOON, || async { Ok((server.connections() > 1).then_some(())) });
+        until("another connection", DEADLINE, || async { Ok((server.connections() > 1).then_some(())) });
     stays_unanswered(&client, connected).await?;
     assert_eq!((server.connections(), server.requests().len()), (2, 1));
     Ok(())
@@ -134,7 +136,7 @@ async fn silence_and_deafness_last_until_the_client_gives_up() -> Result<()> {
 
 /// Sends a request, and checks that it has no response for a while after `arrived` ends.
 async fn stays_unanswered(client: &Client, arrived: impl Future<Output = Result<()>>) -> Result<()> {
-    let mut response = pin!(get(client, MAPS));
+    let mut response = pin!(get(client, CONFIG_MAPS_PATH));
     tokio::select! {
         _ = &mut response => anyhow::bail!("it answered"),
         arrived = arrived => arrived?,
@@ -148,7 +150,8 @@ async fn drips_come_byte_by_byte() -> Result<()> {
     let server = ScriptedServer::start().await?;
     server.always(RequestMatcher::any(), Answer::slow_drip(&json!({"a": 1}), Duration::from_millis(10)));
     let start = Instant::now();
-    let body = get(&server.access().client()?, MAPS).await?.into_body().collect().await?.to_bytes();
+    let body =
+        get(&server.access().client()?, CONFIG_MAPS_PATH).await?.into_body().collect().await?.to_bytes();
     assert_eq!(body.as_ref(), br#"{"a":1}"#);
     assert!(start.elapsed() >= Duration::from_millis(70), "seven bytes, 10 ms before each");
     Ok(())
@@ -158,7 +161,7 @@ async fn drips_come_byte_by_byte() -> Result<()> {
 async fn endless_bodies_do_not_end() -> Result<()> {
     let server = ScriptedServer::start().await?;
     server.always(RequestMatcher::any(), Answer::endless());
-    let body = get(&server.access().client()?, MAPS).await?.into_body();
+    let body = get(&server.access().client()?, CONFIG_MAPS_PATH).await?.into_body();
     let mut size = 0;
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {
@@ -173,8 +176,8 @@ async fn endless_bodies_do_not_end() -> Result<()> {
 #[tokio::test]
 async fn watches_expire_as_real_ones_do() -> Result<()> {
     let server = ScriptedServer::start().await?;
-    server.next(1, RequestMatcher::watch(MAPS), Answer::watch_expired());
-    server.next(1, RequestMatcher::watch(MAPS), Answer::expired());
+    server.next(1, RequestMatcher::watch(CONFIG_MAPS_PATH), Answer::watch_expired());
+    server.next(1, RequestMatcher::watch(CONFIG_MAPS_PATH), Answer::expired());
     let maps = maps(&server)?;
     let mut events = std::pin::pin!(maps.watch(&WatchParams::default(), "1").await?);
     assert!(matches!(events.try_next().await?, Some(WatchEvent::Error(status)) if status.code == 410));
@@ -188,17 +191,17 @@ async fn load_balancers_answer_in_html_and_redirects_point_elsewhere() -> Result
     server.next(1, RequestMatcher::any(), Answer::html(502, "Bad Gateway"));
     server.next(1, RequestMatcher::any(), Answer::redirect("https://example.org/"));
     let client = server.access().client()?;
-    let page = get(&client, MAPS).await?;
+    let page = get(&client, CONFIG_MAPS_PATH).await?;
     assert_eq!(
         (page.status().as_u16(), page.headers()["content-type"].as_bytes()),
         (502, b"text/html".as_slice())
     );
-    let elsewhere = get(&client, MAPS).await?;
+    let elsewhere = get(&client, CONFIG_MAPS_PATH).await?;
     assert_eq!(
         (elsewhere.status().as_u16(), elsewhere.headers()["location"].as_bytes()),
         (302, b"https://example.org/".as_slice())
     );
-    assert_eq!(get(&client, MAPS).await?.status(), 404);
+    assert_eq!(get(&client, CONFIG_MAPS_PATH).await?.status(), 404);
     Ok(())
 }
 

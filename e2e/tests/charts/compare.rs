@@ -15,14 +15,14 @@ use kube::{Api, Client, Resource, ResourceExt};
 use kyma_api::labels;
 use serde_json::Value;
 
-use crate::oracle::Printed;
+use crate::oracle::RenderedObject;
 
 /// Field manager of the dry run: the component's, so that fields which only the component owns count as
 /// differences.
 const MANAGER: &str = "helm-component";
 
 /// Prefix of helm-component's labels and annotations.
-const OURS: &str = "component.kyma-project.io/";
+const OWN_PREFIX: &str = "component.kyma-project.io/";
 
 /// Result of a comparison.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ impl Findings {
 /// Compares a release with all objects that carry `owner`.
 pub(crate) async fn release(
     target: &Client,
-    printed: &[Printed],
+    printed: &[RenderedObject],
     namespace: &str,
     owner: &str,
 ) -> Result<Findings> {
@@ -92,7 +92,7 @@ pub(crate) async fn release(
     Ok(findings)
 }
 
-fn kind_of(object: &Printed) -> GroupVersionKind {
+fn kind_of(object: &RenderedObject) -> GroupVersionKind {
     let (group, version) = object.api_version.rsplit_once('/').unwrap_or(("", &object.api_version));
     GroupVersionKind::gvk(group, version, &object.kind)
 }
@@ -101,7 +101,7 @@ async fn one(
     target: &Client,
     resource: &ApiResource,
     namespace: Option<&str>,
-    object: &Printed,
+    object: &RenderedObject,
     key: &Key,
     findings: &mut Findings,
 ) -> Result<()> {
@@ -170,7 +170,7 @@ fn comparable(object: DynamicObject) -> Result<Value> {
     }
     for field in ["labels", "annotations"] {
         let Some(found) = metadata.get_mut(field).and_then(Value::as_object_mut) else { continue };
-        found.retain(|name, _| !name.starts_with(OURS));
+        found.retain(|name, _| !name.starts_with(OWN_PREFIX));
         if found.is_empty() {
             metadata.remove(field);
         }
@@ -183,7 +183,7 @@ async fn dry_run(
     target: &Client,
     resource: &ApiResource,
     namespace: Option<&str>,
-    object: &Printed,
+    object: &RenderedObject,
 ) -> Result<DynamicObject, String> {
     let path = DynamicObject::url_path(resource, namespace);
     let query = format!("fieldManager={MANAGER}&force=true&dryRun=All");

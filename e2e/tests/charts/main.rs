@@ -8,12 +8,12 @@
 )]
 
 mod compare;
+mod conditions;
 mod corpus;
 mod oracle;
 mod outcome;
 mod remains;
 mod report;
-mod said;
 mod scenario;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -57,11 +57,12 @@ async fn charts_become_what_helm_template_prints() {
     let queue = Mutex::new(VecDeque::from(charts));
     let next = || queue.lock().unwrap().pop_front();
     let workers = (0..TARGETS).map(|number| work(&landscape, number, fresh, &next));
-    let mut told: Vec<ChartResult> = futures::future::join_all(workers).await.into_iter().flatten().collect();
-    told.sort_by(|one, other| one.0.cmp(&other.0));
+    let mut results: Vec<ChartResult> =
+        futures::future::join_all(workers).await.into_iter().flatten().collect();
+    results.sort_by(|one, other| one.0.cmp(&other.0));
     let mut rows = Vec::new();
     let mut failed = Vec::new();
-    for (name, outcome) in told {
+    for (name, outcome) in results {
         if let Ok(row) = outcome {
             let changed = row.changed.as_ref().map(|(to, outcome)| format!("; as {to}: {outcome}"));
             println!("{name}: {}{}", row.installed, changed.unwrap_or_default());

@@ -13,7 +13,7 @@ use serde_saphyr::DuplicateKeyPolicy;
 
 /// One object of helm's output.
 #[derive(Clone, Debug)]
-pub(crate) struct Printed {
+pub(crate) struct RenderedObject {
     pub(crate) api_version: String,
     pub(crate) kind: String,
     pub(crate) namespace: Option<String>,
@@ -58,7 +58,7 @@ pub(crate) async fn objects(
     release: (&str, u32),
     namespace: &str,
     capabilities: &Capabilities,
-) -> Result<Vec<Printed>> {
+) -> Result<Vec<RenderedObject>> {
     let Capabilities { kube_version, api_versions } = capabilities;
     let run = || helm.template(chart, release, namespace, kube_version, api_versions);
     let (one, other) = tokio::try_join!(run(), run())?;
@@ -70,7 +70,7 @@ pub(crate) async fn objects(
         .map(|(key, (value, yaml))| {
             let varying = snapshot::paths(&value, &other[&key].0).into_iter().collect();
             let (api_version, kind, namespace, name) = key;
-            Printed { api_version, kind, namespace, name, yaml, varying }
+            RenderedObject { api_version, kind, namespace, name, yaml, varying }
         })
         .collect())
 }

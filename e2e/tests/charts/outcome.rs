@@ -44,22 +44,23 @@ impl Outcome {
 
     /// Checks that helm's failure has the cause that the component reports. Helm stops at the first cause, in this
     /// order.
-    pub(crate) fn is_explained_by(&self, said: &str) -> Result<(), String> {
+    pub(crate) fn is_explained_by(&self, helm_error: &str) -> Result<(), String> {
         let Findings { missing, refused, .. } = &self.findings;
-        let is_told =
-            |object: &str| parts(object).is_some_and(|(kind, name)| names(said, kind) && names(said, name));
+        let is_named = |object: &str| {
+            parts(object).is_some_and(|(kind, name)| names(helm_error, kind) && names(helm_error, name))
+        };
         let explained = if !missing.is_empty() {
             let mut kinds = missing.iter().map(|kind| kind.split('.').next().unwrap_or(kind));
-            kinds.any(|kind| said.contains(&format!("no matches for kind \"{kind}\"")))
+            kinds.any(|kind| helm_error.contains(&format!("no matches for kind \"{kind}\"")))
         } else if let Some(hook) = &self.hook {
             let object = hook.split(" hook ").nth(1).and_then(|rest| rest.split(": ").next());
-            object.is_some_and(is_told) && fields(hook).all(|field| said.contains(field))
+            object.is_some_and(is_named) && fields(hook).all(|field| helm_error.contains(field))
         } else if !refused.is_empty() {
-            refused.keys().any(|object| is_told(object))
+            refused.keys().any(|object| is_named(object))
         } else {
-            self.unscheduled().into_iter().all(is_told)
+            self.unscheduled().into_iter().all(is_named)
         };
-        if explained { Ok(()) } else { Err(format!("helm fails for another reason: {said}")) }
+        if explained { Ok(()) } else { Err(format!("helm fails for another reason: {helm_error}")) }
     }
 
     /// Returns workloads whose Pods cannot be scheduled.
@@ -116,10 +117,10 @@ fn parts(object: &str) -> Option<(&str, &str)> {
 }
 
 /// Reports whether a text contains this word, not as a part of a longer name.
-fn names(said: &str, word: &str) -> bool {
+fn names(helm_error: &str, word: &str) -> bool {
     let is_part = |character: char| character.is_ascii_alphanumeric() || character == '-';
-    said.match_indices(word).any(|(at, _)| {
-        let (before, after) = (&said[..at], &said[at + word.len()..]);
+    helm_error.match_indices(word).any(|(at, _)| {
+        let (before, after) = (&helm_error[..at], &helm_error[at + word.len()..]);
         !before.ends_with(is_part) && !after.starts_with(is_part)
     })
 }

@@ -22,17 +22,17 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::compare;
-use crate::oracle::{self, Capabilities, Printed};
+use crate::conditions::{self, condition};
+use crate::oracle::{self, Capabilities, RenderedObject};
 use crate::outcome::{Outcome, UNSCHEDULABLE, fixed};
 use crate::remains;
-use crate::said::{self, condition};
 
 /// Deadline for an installation or a removal of a chart.
 const DEADLINE: Duration = Duration::from_mins(3);
 /// Time after which an unchanged failure that a retry rarely resolves, or an unschedulable Pod, counts as final.
-const STANDS: Duration = Duration::from_mins(1);
+const FINAL_AFTER: Duration = Duration::from_mins(1);
 /// Field manager of these tests.
-const WRITER: &str = "tests";
+const FIELD_MANAGER: &str = "tests";
 
 pub(crate) struct Scenario {
     chart: Chart,
@@ -48,7 +48,7 @@ pub(crate) struct Scenario {
     target: Client,
     helm: Helm,
     /// Helm's output with the target's capabilities.
-    printed: Mutex<Option<(Capabilities, Vec<Printed>)>>,
+    printed: Mutex<Option<(Capabilities, Vec<RenderedObject>)>>,
     before: Snapshot,
     /// Reduction of objects that had to be confirmed.
     confirmed: Mutex<Option<String>>,
@@ -72,7 +72,9 @@ impl Scenario {
         let access = landscape.access_secret(target.name(), target).await?;
         let secrets: Api<Secret> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
         let secret = access.name_any();
-        secrets.patch(&secret, &PatchParams::apply(WRITER).force(), &Patch::Apply(&typed(&access)?)).await?;
+        secrets
+            .patch(&secret, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&typed(&access)?))
+            .await?;
         let target = target.client()?;
         let before = snapshot::take(&target).await?;
         let source = (repository, name, version);
@@ -121,7 +123,8 @@ impl Scenario {
     pub(crate) async fn refused(&self) -> Result<Option<String>> {
         let Err(reason) = self.rendered(&self.chart.values, 1).await? else { return Ok(None) };
         self.components().create(&PostParams::default(), &self.component()?).await?;
-        let not_rendered = |component: Option<&HelmComponent>| component.is_some_and(said::is_not_printed);
+        let not_rendered =
+            |component: Option<&HelmComponent>| component.is_some_and(conditions::is_not_printed);
         let waiting = wait::until("the chart is not rendered", self.components(), &self.word, not_rendered);
         waiting.await.with_context(|| format!("helm says: {reason:#}"))?;
         Ok(Some(oracle::reason(&reason)))
@@ -152,8 +155,9 @@ impl Scenario {
         }
         let refusal = self.helm.refusal(&self.with(values), &self.release, &self.namespace).await;
         clear(&self.target, &self.before).await?;
-        let said = refusal?.with_context(|| format!("helm installs it, but the component: {outcome}"))?;
-        outcome.is_explained_by(&said).map_err(anyhow::Error::msg)
+        let helm_error =
+            refusal?.with_context(|| format!("helm installs it, but the component: {outcome}"))?;
+        outcome.is_explained_by(&helm_error).map_err(anyhow::Error::msg)
     }
 
     async fn settled(&self) -> Result<Outcome> {
@@ -166,7 +170,7 @@ impl Scenario {
             let judged = self.judge(&component).await?;
             if let Err(why) = &judged {
                 let mut since = standing.lock().await;
-                let stays = stands(said::lasting(&component), &mut since);
+                let stays = stands(conditions::lasting_failure(&component), &mut since);
                 ensure!(!stays, "{what}: does not change any more: {why}");
                 let waits = self.waits_for_hook().await?.then(|| "hook".to_owned());
                 if stands(waits, &mut *hook.lock().await) {
@@ -193,31 +197,32 @@ impl Scenario {
     async fn judge(&self, component: &HelmComponent) -> Result<Result<Outcome, String>> {
         let status = component.status.clone().unwrap_or_default();
         let ready = condition(component, "Ready");
-        let said = ready.map_or_else(String::new, |ready| format!("{}: {}", ready.reason, ready.message));
+        let ready_message =
+            ready.map_or_else(String::new, |ready| format!("{}: {}", ready.reason, ready.message));
         if status.observed_generation != component.metadata.generation {
-            return Ok(Err(said));
+            return Ok(Err(ready_message));
         }
-        if let Some(message) = said.strip_prefix("PruneGuard: ") {
+        if let Some(message) = ready_message.strip_prefix("PruneGuard: ") {
             self.confirm(component, message).await?;
-            return Ok(Err(said));
+            return Ok(Err(ready_message));
         }
-        let hook = said::failed_hook(&said);
+        let hook = conditions::failed_hook(&ready_message);
         match hook {
-            Some(hook) if !said::is_invalid(hook) => return Ok(Err(said)),
-            Some(hook) if said::comes_first(hook) => {
+            Some(hook) if !conditions::is_invalid(hook) => return Ok(Err(ready_message)),
+            Some(hook) if conditions::comes_first(hook) => {
                 return Ok(Ok(Outcome { hook: Some(hook.to_owned()), ..Outcome::default() }));
             }
             _ => {}
         }
         let Some(state) = status.state.filter(|state| *state != State::Deleting) else {
-            return Ok(Err(said));
+            return Ok(Err(ready_message));
         };
         let is = |aspect: &str, wanted: &str| {
             condition(component, aspect).is_some_and(|condition| condition.status == wanted)
         };
         let waits_for_health = is("Applied", "True") && is("Healthy", "False");
         if state == State::Processing && !waits_for_health {
-            return Ok(Err(said));
+            return Ok(Err(ready_message));
         }
         // Checked before the comparison, which costs a dry run for each object.
         let unhealthy = condition(component, "Healthy").filter(|healthy| healthy.status == "False");
@@ -229,7 +234,7 @@ impl Scenario {
         let nodeless = unhealthy.filter(|healthy| healthy.message.contains(UNSCHEDULABLE));
         let lasts = stands(nodeless.map(|healthy| fixed(&healthy.message)), &mut *self.nodeless.lock().await);
         if nodeless.is_some() && !lasts {
-            return Ok(Err(format!("a node may still take the Pods: {said}")));
+            return Ok(Err(format!("a node may still take the Pods: {ready_message}")));
         }
         let capabilities = Capabilities::of(&self.target).await?;
         let printed = self.printed(capabilities).await?;
@@ -242,16 +247,16 @@ impl Scenario {
         let wrong: Vec<&str> =
             findings.wrong.iter().chain(absent).chain(surplus).map(String::as_str).collect();
         if !wrong.is_empty() {
-            return Ok(Err(format!("{said}\n    {}", wrong.join("\n    "))));
+            return Ok(Err(format!("{ready_message}\n    {}", wrong.join("\n    "))));
         }
         let confirmed = self.confirmed.lock().await.clone();
-        let explained = said::explained(component, findings, hook, &said);
+        let explained = conditions::explain(component, findings, hook, &ready_message);
         let skips = self.skips.load(Ordering::Relaxed);
         Ok(explained.map(|outcome| Outcome { confirmed, skips, ..outcome }))
     }
 
     /// Returns helm's output for a target with these capabilities, cached while they do not change.
-    async fn printed(&self, capabilities: Capabilities) -> Result<Vec<Printed>> {
+    async fn printed(&self, capabilities: Capabilities) -> Result<Vec<RenderedObject>> {
         let mut known = self.printed.lock().await;
         if let Some((_, printed)) = known.as_ref().filter(|(of, _)| *of == capabilities) {
             return Ok(printed.clone());
@@ -376,11 +381,11 @@ impl Scenario {
     }
 }
 
-/// Reports whether the same fault has lasted longer than `STANDS`.
+/// Reports whether the same fault has lasted longer than `FINAL_AFTER`.
 fn stands(fault: Option<String>, since: &mut Option<(String, Instant)>) -> bool {
     let known = since.take().filter(|(known, _)| fault.as_ref() == Some(known));
     *since = fault.map(|fault| known.unwrap_or_else(|| (fault, Instant::now())));
-    since.as_ref().is_some_and(|(_, begun)| begun.elapsed() > STANDS)
+    since.as_ref().is_some_and(|(_, begun)| begun.elapsed() > FINAL_AFTER)
 }
 
 fn typed(secret: &Secret) -> Result<Value> {

@@ -13,7 +13,7 @@ use crate::world::{World, row};
 #[test]
 fn a_module_without_release_meta_is_waited_for() -> Result<()> {
     row("meta-missing", async |row| {
-        let _turn = row.world.lake.turn.lock().await;
+        let _in_use = row.world.lake.in_use.lock().await;
         row.world.push("ferry", "1.0.0").await?;
         chosen(row.world, &json!([{"name": "ferry"}])).await?;
         is_refused(row.world, "ferry", Reason::ModuleReleaseMetaMissing, "ferry").await?;
@@ -26,7 +26,7 @@ fn a_module_without_release_meta_is_waited_for() -> Result<()> {
 #[test]
 fn e25_a_channel_whose_template_is_missing_is_told_and_leaves_what_runs() -> Result<()> {
     row("template-missing", async |row| {
-        let _turn = row.world.lake.turn.lock().await;
+        let _in_use = row.world.lake.in_use.lock().await;
         row.world.push("canoe", "1.0.0").await?;
         row.world.offer("canoe", regular("1.0.0")).await?;
         chosen(row.world, &json!([{"name": "canoe"}])).await?;
@@ -45,7 +45,7 @@ fn e25_a_channel_whose_template_is_missing_is_told_and_leaves_what_runs() -> Res
 #[test]
 fn an_unknown_channel_names_those_that_there_are() -> Result<()> {
     row("channel-unknown", async |row| {
-        let _turn = row.world.lake.turn.lock().await;
+        let _in_use = row.world.lake.in_use.lock().await;
         row.world.push("dinghy", "1.0.0").await?;
         row.world.offer("dinghy", regular("1.0.0")).await?;
         chosen(row.world, &json!([{"name": "dinghy", "channel": "nightly"}])).await?;
@@ -59,7 +59,7 @@ fn an_unknown_channel_names_those_that_there_are() -> Result<()> {
 #[test]
 fn channel_and_version_exclude_each_other() -> Result<()> {
     row("channel-and-version", async |row| {
-        let _turn = row.world.lake.turn.lock().await;
+        let _in_use = row.world.lake.in_use.lock().await;
         row.world.push("kayak", "1.0.0").await?;
         row.world.offer("kayak", regular("1.0.0")).await?;
         chosen(row.world, &json!([{"name": "kayak", "channel": "regular", "version": "1.0.0"}])).await?;
@@ -73,7 +73,7 @@ fn channel_and_version_exclude_each_other() -> Result<()> {
 #[test]
 fn a_pin_that_is_not_listed_leaves_what_runs() -> Result<()> {
     row("pin-unlisted", async |row| {
-        let _turn = row.world.lake.turn.lock().await;
+        let _in_use = row.world.lake.in_use.lock().await;
         for version in ["1.0.0", "1.1.0"] {
             row.world.push("yawl", version).await?;
         }

@@ -16,7 +16,7 @@ const MANAGED_BY: &str = "operator.kyma-project.io/managed-by";
 #[test]
 fn queries_of_the_kyma_cli_and_busola_find_modules_of_channels_and_of_versions() -> Result<()> {
     row("clients", async |row| {
-        let _turn = row.world.lake.turn.lock().await;
+        let _in_use = row.world.lake.in_use.lock().await;
         for module in ["skiff", "punt"] {
             row.world.push(module, "1.0.0").await?;
         }

@@ -16,7 +16,7 @@ use crate::world::{World, config_map, row};
 #[test]
 fn a_component_kind_without_crd_is_waited_for() -> Result<()> {
     row("kind-missing", async |row| {
-        let _turn = row.world.lake.turn.lock().await;
+        let _in_use = row.world.lake.in_use.lock().await;
         publish(row.world, "greeting", "1.0.0", "demo.kyma-project.io/v1alpha1", "Greeting").await?;
         row.world
             .offer("greeting", json!({"channels": [{"channel": "regular", "version": "1.0.0"}]}))
@@ -40,7 +40,7 @@ fn a_component_kind_without_crd_is_waited_for() -> Result<()> {
 #[test]
 fn a_component_kind_of_a_foreign_group_is_refused() -> Result<()> {
     row("kind-foreign", async |row| {
-        let _turn = row.world.lake.turn.lock().await;
+        let _in_use = row.world.lake.in_use.lock().await;
         publish(row.world, "pirate", "1.0.0", "pirates.example.com/v1", "Pirate").await?;
         row.world.offer("pirate", json!({"channels": [{"channel": "regular", "version": "1.0.0"}]})).await?;
         chosen(row.world, &json!([{"name": "pirate"}])).await?;
@@ -55,7 +55,7 @@ fn a_component_kind_of_a_foreign_group_is_refused() -> Result<()> {
 #[test]
 fn a_module_waits_for_another_module_of_its_kyma() -> Result<()> {
     row("module-depends", async |row| {
-        let _turn = row.world.lake.turn.lock().await;
+        let _in_use = row.world.lake.in_use.lock().await;
         row.world.push("pontoon", "1.0.0").await?;
         row.world.offer("pontoon", json!({"channels": [{"channel": "regular", "version": "1.0.0"}]})).await?;
         push_dependent(row.world, "tug", "pontoon").await?;

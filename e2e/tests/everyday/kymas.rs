@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use testbed::{Cluster, ScriptedServer, Validity, free_address};
 
 use crate::row::{Row, says, until, until_within_a_second};
-use crate::world::{PERSON, kyma, row, row_alone};
+use crate::world::{FIELD_MANAGER, kyma, row, row_alone};
 use e2e::net::TcpProxy;
 
 /// Name of the first object that a Kyma creates on its target.
@@ -169,7 +169,7 @@ async fn grant(row: &Row, kubeconfig: &str) -> Result<()> {
         "metadata": {"name": name, "labels": {kyma_api::labels::KYMA_NAME: row.name}},
         "stringData": {"config": kubeconfig},
     });
-    secrets(row).patch(&name, &PatchParams::apply(PERSON).force(), &Patch::Apply(&secret)).await?;
+    secrets(row).patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&secret)).await?;
     Ok(())
 }
 

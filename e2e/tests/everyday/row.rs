@@ -16,12 +16,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use testbed::Access;
 
-use crate::world::{PERSON, PULLER, World, config_map};
+use crate::world::{FIELD_MANAGER, REGISTRY_LOGIN, World, config_map};
 
 /// Deadline of every wait, including backoff.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(90);
 /// Maximum number of rounds in which work may start late.
-const ROUNDS: usize = 5;
+const MAX_ROUNDS: usize = 5;
 
 /// A component without a Kyma.
 pub(crate) struct Row {
@@ -59,7 +59,7 @@ impl Row {
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data,
         });
         let secrets: Api<Secret> = Api::namespaced(self.world.hub.clone(), HUB_NAMESPACE);
-        secrets.patch(name, &PatchParams::apply(PERSON).force(), &Patch::Apply(&secret)).await?;
+        secrets.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&secret)).await?;
         Ok(())
     }
 
@@ -80,7 +80,7 @@ impl Row {
                 "userValues": values,
             },
         });
-        let patch = PatchParams::apply(PERSON).force();
+        let patch = PatchParams::apply(FIELD_MANAGER).force();
         self.world.components().patch(&self.name, &patch, &Patch::Apply(&component)).await?;
         Ok(())
     }
@@ -175,7 +175,7 @@ impl Row {
         self.world.bystanders_are_untouched().await?;
         let kubeconfig: Value = serde_saphyr::from_str(&self.access.kubeconfig())?;
         let token = kubeconfig["users"][0]["user"]["token"].as_str().context("the access has a token")?;
-        let secrets = [self.canary(), token.to_owned(), PULLER.1.to_owned(), "CANARY".to_owned()];
+        let secrets = [self.canary(), token.to_owned(), REGISTRY_LOGIN.1.to_owned(), "CANARY".to_owned()];
         self.world.nobody_told(&secrets).await
     }
 }
@@ -214,7 +214,7 @@ pub(crate) async fn until_within_a_second(
     measure: impl AsyncFn(&Row) -> Result<Duration>,
 ) -> Result<()> {
     let mut late = Vec::new();
-    for round in 0..ROUNDS {
+    for round in 0..MAX_ROUNDS {
         let row = Row::new(row.world, &format!("{}-{round}", row.name)).await?;
         let took = measure(&row).await?;
         if took < Duration::from_secs(1) {

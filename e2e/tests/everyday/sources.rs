@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::row::Row;
-use crate::world::{PULLER, config_map, row};
+use crate::world::{REGISTRY_LOGIN, config_map, row};
 use e2e::net::TcpProxy;
 
 #[test]
@@ -36,7 +36,7 @@ fn i122_i127_i128_a_registry_that_wants_a_password_gets_the_right_one_in_the_end
         row.is_stuck("Rendered", Reason::SourceUnauthorized, "puller").await?;
         pull_secret(row, "canary-wrong-password").await?;
         row.is_stuck("Rendered", Reason::SourceUnauthorized, &row.world.locked.address()).await?;
-        pull_secret(row, PULLER.1).await?;
+        pull_secret(row, REGISTRY_LOGIN.1).await?;
         row.is_ready().await
     })
 }
@@ -117,7 +117,7 @@ fn ocm(proxy: &TcpProxy, module: &str, version: &str) -> Value {
 }
 
 async fn pull_secret(row: &Row, password: &str) -> Result<()> {
-    let auth = STANDARD.encode(format!("{}:{password}", PULLER.0));
+    let auth = STANDARD.encode(format!("{}:{password}", REGISTRY_LOGIN.0));
     let config = json!({"auths": {row.world.locked.address(): {"auth": auth}}});
     row.secret("puller", json!({".dockerconfigjson": config.to_string()})).await
 }

@@ -23,9 +23,9 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 static WORLD: OnceCell<World> = OnceCell::const_new();
 
 /// Field manager of the user.
-pub(crate) const PERSON: &str = "person";
+pub(crate) const FIELD_MANAGER: &str = "person";
 /// User and password of the registry behind `locked`.
-pub(crate) const PULLER: (&str, &str) = ("puller", "canary-registry-password");
+pub(crate) const REGISTRY_LOGIN: (&str, &str) = ("puller", "canary-registry-password");
 
 /// Hub, operators and four targets.
 pub(crate) struct World {
@@ -36,7 +36,7 @@ pub(crate) struct World {
     /// Target of components that belong to no Kyma.
     pub(crate) quay: Cluster,
     /// A Kyma whose modules one row at a time chooses.
-    pub(crate) lake: Town,
+    pub(crate) lake: SharedKyma,
     /// A cluster that one Kyma at a time uses.
     pub(crate) moor: Mutex<Cluster>,
     pub(crate) file_server: FileServer,
@@ -50,11 +50,11 @@ pub(crate) struct World {
     _password_proxy: PasswordProxy,
 }
 
-/// A Kyma and its cluster.
-pub(crate) struct Town {
+/// A Kyma and its cluster, used by one row at a time.
+pub(crate) struct SharedKyma {
     pub(crate) kyma: &'static str,
     pub(crate) target: Cluster,
-    pub(crate) turn: Mutex<()>,
+    pub(crate) in_use: Mutex<()>,
 }
 
 /// Runs a row, which must not affect other components or show a secret in a log.
@@ -94,12 +94,12 @@ impl World {
         let names = ["harbour", "quay", "lake", "moor"];
         let targets = futures::future::try_join_all(names.map(|name| landscape.bare_target(name))).await?;
         let [harbour, quay, lake, moor] = <[Cluster; 4]>::try_from(targets).ok().context("four targets")?;
-        let password_proxy = landscape.registry().behind_password(PULLER.0, PULLER.1).await?;
+        let password_proxy = landscape.registry().behind_password(REGISTRY_LOGIN.0, REGISTRY_LOGIN.1).await?;
         let mut world = Self {
             hub: landscape.hub().client()?,
             harbour,
             quay,
-            lake: Town { kyma: "lake", target: lake, turn: Mutex::default() },
+            lake: SharedKyma { kyma: "lake", target: lake, in_use: Mutex::default() },
             moor: Mutex::new(moor),
             file_server,
             proxy: TcpProxy::new(landscape.registry().address(), proxy),

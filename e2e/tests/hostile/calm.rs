@@ -14,7 +14,7 @@ use testbed::until;
 use crate::world::{ANCHOR, CALM, World};
 
 /// Timeout of one reaction.
-const LOST: Duration = Duration::from_mins(2);
+const REACTION_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Reaction times of the operators: from an edit of the target's Kyma until the hub's component has it, from drift
 /// until it is corrected, and from the deletion of a catalogue entry until it is recreated.
@@ -75,7 +75,7 @@ async fn edit(world: &World, number: usize) -> Result<Duration> {
     let start = Instant::now();
     let edit = Patch::Merge(json!({"spec": {"modules": modules}}));
     kymas.patch("default", &PatchParams::default(), &edit).await?;
-    until("the component has it", LOST, || async {
+    until("the component has it", REACTION_TIMEOUT, || async {
         let found: Value = serde_json::to_value(components.get(&component).await?)?;
         Ok((found["spec"]["userValues"]["number"] == number).then(|| start.elapsed()))
     })
@@ -88,7 +88,7 @@ async fn drift(world: &World, number: usize) -> Result<Duration> {
     let start = Instant::now();
     let edit = Patch::Merge(json!({"data": {"version": format!("wrong {number}")}}));
     maps.patch(&name, &PatchParams::default(), &edit).await?;
-    until("it is put right", LOST, || async {
+    until("it is put right", REACTION_TIMEOUT, || async {
         let data = maps.get(&name).await?.data.unwrap_or_default();
         Ok((data.get("version").map(String::as_str) == Some("1.0.0")).then(|| start.elapsed()))
     })
@@ -101,7 +101,7 @@ async fn copy(world: &World) -> Result<Duration> {
     let uid = copies.get(&name).await?.uid();
     let start = Instant::now();
     copies.delete(&name, &DeleteParams::default()).await?;
-    until("it is back", LOST, || async {
+    until("it is back", REACTION_TIMEOUT, || async {
         let found = copies.get_opt(&name).await?;
         Ok(found.is_some_and(|found| found.uid() != uid).then(|| start.elapsed()))
     })

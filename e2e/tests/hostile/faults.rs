@@ -11,7 +11,7 @@ use testbed::{Answer, RequestMatcher};
 pub(crate) const PLANTED: &str = "planted-by-the-target";
 const MIB: usize = 1024 * 1024;
 /// Number of bytes slightly below the limit of one response.
-const NEARLY_ALL: usize = 15 * MIB;
+const LARGE_ANSWER_BYTES: usize = 15 * MIB;
 
 /// A fault of the hostile target.
 pub(crate) struct Fault {
@@ -65,7 +65,7 @@ fn more() -> Vec<Fault> {
         Fault::new("HTML that says 404", RequestMatcher::any(), Answer::html(404, PLANTED), refused),
         Fault::new("lists of empty objects", lists(), dense(), page),
         Fault::new("pages without end", lists(), pages(500, 100), page),
-        Fault::new("fat pages without end", lists(), pages(1, NEARLY_ALL), page),
+        Fault::new("fat pages without end", lists(), pages(1, LARGE_ANSWER_BYTES), page),
         Fault::new("empty pages without end", lists(), pages(0, 0), page),
         flood("fat events without end", MIB, 50),
     ]
@@ -76,10 +76,10 @@ fn lists_without_end() -> Fault {
     let lists = |path: &str| RequestMatcher::path(path).query("limit=");
     let operator = "/apis/operator.kyma-project.io/v1beta2/namespaces/kyma-system";
     let rules = vec![
-        (lists(&format!("{operator}/kymas")), pages(1, NEARLY_ALL)),
+        (lists(&format!("{operator}/kymas")), pages(1, LARGE_ANSWER_BYTES)),
         (lists(&format!("{operator}/moduletemplates")), dense()),
         (lists(&format!("{operator}/modulereleasemetas")), pages(0, 0)),
-        (lists("/api/v1/configmaps"), pages(1, NEARLY_ALL)),
+        (lists("/api/v1/configmaps"), pages(1, LARGE_ANSWER_BYTES)),
         (RequestMatcher::any().query("limit="), pages(500, 100)),
     ];
     Fault { name: "lists without end", rules, reasons: &["TargetTimeout", "TargetAnswerInvalid"], sent: None }
@@ -93,7 +93,7 @@ fn gibibyte(announced: bool) -> Answer {
 
 /// Returns a response whose few bytes need much memory after decoding.
 fn dense() -> Answer {
-    let items = "{},".repeat(NEARLY_ALL / 3);
+    let items = "{},".repeat(LARGE_ANSWER_BYTES / 3);
     Answer::raw(format!(
         r#"{{"kind":"List","apiVersion":"v1","metadata":{{"resourceVersion":"1"}},"items":[{items}{{}}]}}"#
     ))

@@ -22,15 +22,18 @@ const CLUSTER: &str = "/clusters/0/cluster";
 const USER: &str = "/users/0/user";
 
 /// Servers to which the kubeconfigs lead.
-struct Thieves {
+struct RogueServers {
     /// Server that operators would take for an apiserver.
-    server: ScriptedServer,
+    apiserver: ScriptedServer,
     /// Server to which proxies and redirects lead.
-    other: ScriptedServer,
+    redirect_target: ScriptedServer,
 }
 
 pub(crate) async fn scenario(world: &World) -> Result<()> {
-    let thieves = Thieves { server: ScriptedServer::start().await?, other: ScriptedServer::start().await? };
+    let servers = RogueServers {
+        apiserver: ScriptedServer::start().await?,
+        redirect_target: ScriptedServer::start().await?,
+    };
     let marker = world.landscape.directory().join("a-program-was-run");
     let token = world.landscape.directory().join("a-token");
     std::fs::write(&token, PLANTED)?;
@@ -38,19 +41,19 @@ pub(crate) async fn scenario(world: &World) -> Result<()> {
     world.kymas().create(&PostParams::default(), &kyma(GUEST, &json!([]))?).await?;
     components(world).create(&PostParams::default(), &component()?).await?;
 
-    let base: Value = serde_saphyr::from_str(&thieves.server.access().kubeconfig())?;
-    let mut rows = fields(&base, &marker.to_string_lossy(), &token.to_string_lossy(), &thieves)?;
-    rows.extend(addresses(&base, &thieves, world)?);
+    let base: Value = serde_saphyr::from_str(&servers.apiserver.access().kubeconfig())?;
+    let mut rows = fields(&base, &marker.to_string_lossy(), &token.to_string_lossy(), &servers)?;
+    rows.extend(addresses(&base, &servers, world)?);
     for row in rows {
         world.grant(GUEST, &row.kubeconfig.to_string(), 0).await?;
         refused(world, &row).await.with_context(|| row.words.to_owned())?;
     }
     ensure!(!marker.exists(), "a program that a kubeconfig names was run");
-    for thief in [&thieves.server, &thieves.other] {
-        ensure!(thief.connections() == 0, "somebody connected: {:?}", thief.requests());
+    for server in [&servers.apiserver, &servers.redirect_target] {
+        ensure!(server.connections() == 0, "somebody connected: {:?}", server.requests());
     }
-    without_the_flag(world, &thieves, &base).await?;
-    redirected(world, &thieves, &base).await
+    without_the_flag(world, &servers, &base).await?;
+    redirected(world, &servers, &base).await
 }
 
 /// A kubeconfig, the reason for which it is refused, and words of the message.
@@ -61,7 +64,7 @@ struct Row {
 }
 
 /// Returns kubeconfigs that the parser refuses by field.
-fn fields(base: &Value, marker: &str, token: &str, thieves: &Thieves) -> Result<Vec<Row>> {
+fn fields(base: &Value, marker: &str, token: &str, servers: &RogueServers) -> Result<Vec<Row>> {
     let with = |place: &str, field: &str, value: Value| -> Result<Value> {
         let mut changed = base.clone();
         changed.pointer_mut(place).context("a place")?[field] = value;
@@ -69,8 +72,8 @@ fn fields(base: &Value, marker: &str, token: &str, thieves: &Thieves) -> Result<
     };
     let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "touch", "args": [marker], "interactiveMode": "Never"});
     let provider = json!({"name": "gcp", "config": {"cmd-path": "touch", "cmd-args": marker}});
-    let away = thieves.other.access().url.clone();
-    let plain = thieves.server.access().url.replace("https://", "http://");
+    let away = servers.redirect_target.access().url.clone();
+    let plain = servers.apiserver.access().url.replace("https://", "http://");
     let made = [
         (USER, "exec", exec, "users[].user.exec"),
         (USER, "auth-provider", provider, "users[].user.auth-provider"),
@@ -103,8 +106,8 @@ fn fields(base: &Value, marker: &str, token: &str, thieves: &Thieves) -> Result<
 }
 
 /// Returns kubeconfigs whose connection is refused by address. This landscape allows loopback addresses.
-fn addresses(base: &Value, thieves: &Thieves, world: &World) -> Result<Vec<Row>> {
-    let port = thieves.server.access().url.rsplit(':').next().context("a port")?.to_owned();
+fn addresses(base: &Value, servers: &RogueServers, world: &World) -> Result<Vec<Row>> {
+    let port = servers.apiserver.access().url.rsplit(':').next().context("a port")?.to_owned();
     let hub = world.landscape.hub().url().to_owned();
     let by_name = hub.replace("127.0.0.1", "localhost");
     let made = [
@@ -158,8 +161,9 @@ where
 
 /// Checks that no request is made to a loopback address, given by number or by name, without the flag that allows
 /// it. The operators here have the flag, so kymactl is tested.
-async fn without_the_flag(world: &World, thieves: &Thieves, base: &Value) -> Result<()> {
-    let asked = || thieves.server.requests().iter().any(|request| request.user_agent.starts_with("kymactl/"));
+async fn without_the_flag(world: &World, servers: &RogueServers, base: &Value) -> Result<()> {
+    let asked =
+        || servers.apiserver.requests().iter().any(|request| request.user_agent.starts_with("kymactl/"));
     let server = base["clusters"][0]["cluster"]["server"].as_str().context("a server")?;
     for (server, flags) in [
         (server.to_owned(), &[] as &[&str]),
@@ -179,14 +183,14 @@ async fn without_the_flag(world: &World, thieves: &Thieves, base: &Value) -> Res
 }
 
 /// Checks that a redirect is not followed, so that the token is sent nowhere else.
-async fn redirected(world: &World, thieves: &Thieves, base: &Value) -> Result<()> {
-    let away = Answer::redirect(&format!("{}/stolen", thieves.other.access().url));
-    thieves.server.always(RequestMatcher::any(), away);
+async fn redirected(world: &World, servers: &RogueServers, base: &Value) -> Result<()> {
+    let away = Answer::redirect(&format!("{}/stolen", servers.redirect_target.access().url));
+    servers.apiserver.always(RequestMatcher::any(), away);
     world.grant(GUEST, &base.to_string(), 2).await?;
     let row = Row { kubeconfig: base.clone(), reason: "TargetAnswerInvalid", words: "redirect" };
     refused(world, &row).await?;
-    ensure!(thieves.server.connections() > 0, "nobody asked");
-    ensure!(thieves.other.connections() == 0, "a redirect was followed");
+    ensure!(servers.apiserver.connections() > 0, "nobody asked");
+    ensure!(servers.redirect_target.connections() == 0, "a redirect was followed");
     Ok(())
 }
 

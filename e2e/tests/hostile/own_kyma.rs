@@ -19,20 +19,20 @@ const KYMAS: &str = "/apis/operator.kyma-project.io/v1beta2/namespaces/kyma-syst
 const DEADLINE: Duration = Duration::from_mins(2);
 
 pub(crate) async fn scenario(world: &World) -> Result<()> {
-    let mine = Mine { world, resource: ApiResource::erase::<Kyma>(&()) };
-    lying_versions(&mine).await.context("lying resourceVersions")?;
-    far_too_many(&mine).await.context("50,000 modules")?;
-    fields_of_others(&mine).await.context("fields that it may not set")?;
-    tampered_crd(&mine).await.context("a tampered CRD")
+    let view = OwnerView { world, resource: ApiResource::erase::<Kyma>(&()) };
+    lying_versions(&view).await.context("lying resourceVersions")?;
+    far_too_many(&view).await.context("50,000 modules")?;
+    fields_of_others(&view).await.context("fields that it may not set")?;
+    tampered_crd(&view).await.context("a tampered CRD")
 }
 
 /// The hostile target from its owner's view.
-struct Mine<'a> {
+struct OwnerView<'a> {
     world: &'a World,
     resource: ApiResource,
 }
 
-impl Mine<'_> {
+impl OwnerView<'_> {
     fn kymas(&self) -> Result<Api<DynamicObject>> {
         Ok(Api::namespaced_with(self.world.behind.client()?, TARGET_NAMESPACE, &self.resource))
     }
@@ -64,15 +64,15 @@ impl Mine<'_> {
 
 /// Sends resourceVersions that are no numbers, too large, or decreasing. Once the target is honest again, its edits
 /// must arrive.
-async fn lying_versions(mine: &Mine<'_>) -> Result<()> {
-    let hostile = &mine.world.hostile;
+async fn lying_versions(view: &OwnerView<'_>) -> Result<()> {
+    let hostile = &view.world.hostile;
     let lie = |number: u32, version: &str, stored: &Value| {
         let mut lie = stored.clone();
         lie["metadata"]["resourceVersion"] = json!(version);
         lie["spec"]["modules"] = json!([{"name": ANCHOR, "values": {"lie": number}}]);
         lie
     };
-    let stored = mine.stored().await?;
+    let stored = view.stored().await?;
     let highest = u64::MAX.to_string();
     let list = json!({
         "kind": "KymaList", "apiVersion": "operator.kyma-project.io/v1beta2",
@@ -87,33 +87,33 @@ async fn lying_versions(mine: &Mine<'_>) -> Result<()> {
     let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
     hostile.always(RequestMatcher::watch(KYMAS), Answer::raw(lines));
     hostile.always(RequestMatcher::path(KYMAS).query("limit="), Answer::json(&list));
-    mine.world.grant(HOSTILE, &mine.world.access, 1001).await?;
-    mine.reaches(&json!({"lie": 0})).await?;
+    view.world.grant(HOSTILE, &view.world.access, 1001).await?;
+    view.reaches(&json!({"lie": 0})).await?;
     hostile.clear();
     for number in 0..2 {
         let values = json!({"truth": number});
-        mine.edit(json!({"spec": {"modules": [{"name": ANCHOR, "values": values}]}})).await?;
-        mine.reaches(&values).await?;
+        view.edit(json!({"spec": {"modules": [{"name": ANCHOR, "values": values}]}})).await?;
+        view.reaches(&values).await?;
     }
-    mine.world.is_ready(HOSTILE).await
+    view.world.is_ready(HOSTILE).await
 }
 
-async fn far_too_many(mine: &Mine<'_>) -> Result<()> {
-    let before = mine.component().await?["metadata"]["uid"].clone();
-    let mut many = mine.stored().await?;
+async fn far_too_many(view: &OwnerView<'_>) -> Result<()> {
+    let before = view.component().await?["metadata"]["uid"].clone();
+    let mut many = view.stored().await?;
     many["spec"]["modules"] =
         (0..50_000).map(|number| json!({"name": format!("{PLANTED}-{number}")})).collect();
     let list = json!({
         "kind": "KymaList", "apiVersion": "operator.kyma-project.io/v1beta2",
         "metadata": {"resourceVersion": many["metadata"]["resourceVersion"]}, "items": [many],
     });
-    mine.world.hostile.always(RequestMatcher::path(KYMAS).query("limit="), Answer::json(&list));
-    mine.world.grant(HOSTILE, &mine.world.access, 1002).await?;
-    mine.world.says(HOSTILE, "Ready", &["TooManyModules"]).await?;
-    ensure!(mine.component().await?["metadata"]["uid"] == before, "what is installed must stay");
-    mine.world.hostile.clear();
-    mine.world.grant(HOSTILE, &mine.world.access, 1003).await?;
-    mine.world.is_ready(HOSTILE).await
+    view.world.hostile.always(RequestMatcher::path(KYMAS).query("limit="), Answer::json(&list));
+    view.world.grant(HOSTILE, &view.world.access, 1002).await?;
+    view.world.says(HOSTILE, "Ready", &["TooManyModules"]).await?;
+    ensure!(view.component().await?["metadata"]["uid"] == before, "what is installed must stay");
+    view.world.hostile.clear();
+    view.world.grant(HOSTILE, &view.world.access, 1003).await?;
+    view.world.is_ready(HOSTILE).await
 }
 
 /// Name of a controller that the user sets for the module.
@@ -121,11 +121,11 @@ const CONTROLLER: &str = "of-the-user";
 
 /// Checks that the target cannot change what only the hub decides: access, visibility of modules, and how the Kyma
 /// is managed.
-async fn fields_of_others(mine: &Mine<'_>) -> Result<()> {
-    let world = mine.world;
+async fn fields_of_others(view: &OwnerView<'_>) -> Result<()> {
+    let world = view.world;
     world.publish_as("vault", "1.0.0", &json!({labels::INTERNAL: "true"})).await?;
     let hub_before = serde_json::to_value(world.kymas().get(HOSTILE).await?)?;
-    mine.edit(json!({
+    view.edit(json!({
         "metadata": {
             "labels": {labels::INTERNAL: "true", labels::BETA: "true", labels::SKIP_RECONCILIATION: "true", labels::KYMA_NAME: CALM},
             "annotations": {annotations::OWNED_BY: format!("{HUB_NAMESPACE}/{CALM}")},
@@ -141,10 +141,10 @@ async fn fields_of_others(mine: &Mine<'_>) -> Result<()> {
     }))
     .await?;
     let forged = json!({"status": {"state": "Ready", "activeChannel": PLANTED, "modules": [{"name": ANCHOR, "state": "Ready", "message": PLANTED}]}});
-    mine.kymas()?.patch_status("default", &PatchParams::default(), &Patch::Merge(forged)).await?;
-    mine.reaches(&json!({"mine": true})).await?;
+    view.kymas()?.patch_status("default", &PatchParams::default(), &Patch::Merge(forged)).await?;
+    view.reaches(&json!({"mine": true})).await?;
     world.says(HOSTILE, "Ready", &["NotVisible"]).await?;
-    let component = mine.component().await?;
+    let component = view.component().await?;
     let way = &component["spec"]["target"]["kubeconfigSecretRef"]["name"];
     ensure!(*way == format!("kubeconfig-{HOSTILE}"), "its component leads to {way}");
     let controller = &component["metadata"]["labels"][labels::CONTROLLER_NAME];
@@ -163,14 +163,14 @@ async fn fields_of_others(mine: &Mine<'_>) -> Result<()> {
         ensure!(before == after, "{field} of the hub's Kyma: {before:?} became {after:?}");
     }
     until_or_why("the forged status is gone, and the mark is ours", DEADLINE, || async {
-        let stored = mine.stored().await?;
+        let stored = view.stored().await?;
         let owner = &stored["metadata"]["annotations"][annotations::OWNED_BY];
         let is_ours = *owner == format!("{HUB_NAMESPACE}/{HOSTILE}");
         let is_told = !stored["status"].to_string().contains(PLANTED);
         Ok(if is_ours && is_told { Ok(()) } else { Err(format!("{owner} {}", stored["status"])) })
     })
     .await?;
-    mine.edit(json!({
+    view.edit(json!({
         "metadata": {"labels": {labels::INTERNAL: null, labels::BETA: null, labels::SKIP_RECONCILIATION: null, labels::KYMA_NAME: null}},
         "spec": {"kubeconfigSecretRef": null, "skipMaintenanceWindows": null, "modules": [{"name": ANCHOR}]},
     }))
@@ -180,8 +180,8 @@ async fn fields_of_others(mine: &Mine<'_>) -> Result<()> {
 
 /// Replaces the schema of Kymas on the target by one that admits everything. The operator must refuse invalid
 /// values all the same, and restore the schema.
-async fn tampered_crd(mine: &Mine<'_>) -> Result<()> {
-    let crds: Api<CustomResourceDefinition> = Api::all(mine.world.behind.client()?);
+async fn tampered_crd(view: &OwnerView<'_>) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(view.world.behind.client()?);
     let name = "kymas.operator.kyma-project.io";
     let anything =
         json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
@@ -190,29 +190,29 @@ async fn tampered_crd(mine: &Mine<'_>) -> Result<()> {
         version.schema = Some(serde_json::from_value(anything.clone())?);
     }
     crds.replace(name, &PostParams::default(), &crd).await?;
-    let before = mine.component().await?["metadata"]["uid"].clone();
+    let before = view.component().await?["metadata"]["uid"].clone();
     until_or_why("the schema admits everything", DEADLINE, || async {
         let planted = json!({"spec": {"channel": [PLANTED], "modules": PLANTED}});
-        Ok(mine.edit(planted).await.map_err(|error| format!("{error:#}")))
+        Ok(view.edit(planted).await.map_err(|error| format!("{error:#}")))
     })
     .await?;
-    mine.world.says(HOSTILE, "Ready", &["SelectionInvalid"]).await?;
+    view.world.says(HOSTILE, "Ready", &["SelectionInvalid"]).await?;
     let wild = json!([{"name": ANCHOR, "managed": PLANTED}, {"name": "vault", "values": [PLANTED]}]);
-    mine.edit(json!({"spec": {"channel": "regular", "modules": wild}})).await?;
-    mine.world.says(HOSTILE, "Ready", &["SelectionInvalid"]).await?;
-    ensure!(mine.component().await?["metadata"]["uid"] == before, "what is installed must stay");
-    mine.edit(json!({"spec": {"modules": [{"name": ANCHOR}]}})).await?;
-    mine.world.grant(HOSTILE, &mine.world.access, 1004).await?;
-    mine.world.is_ready(HOSTILE).await?;
+    view.edit(json!({"spec": {"channel": "regular", "modules": wild}})).await?;
+    view.world.says(HOSTILE, "Ready", &["SelectionInvalid"]).await?;
+    ensure!(view.component().await?["metadata"]["uid"] == before, "what is installed must stay");
+    view.edit(json!({"spec": {"modules": [{"name": ANCHOR}]}})).await?;
+    view.world.grant(HOSTILE, &view.world.access, 1004).await?;
+    view.world.is_ready(HOSTILE).await?;
     // Values that are stored already are admitted by any schema, so each try sends a new one.
     let tries = AtomicU32::new(0);
     until_or_why("the schema is ours again", DEADLINE, || async {
         let another = format!("{PLANTED}-{}", tries.fetch_add(1, Ordering::Relaxed));
-        let refused = mine.edit(json!({"spec": {"channel": [another]}})).await.is_err();
+        let refused = view.edit(json!({"spec": {"channel": [another]}})).await.is_err();
         Ok(if refused { Ok(()) } else { Err("it admits everything".to_owned()) })
     })
     .await?;
     // Tries that were admitted are still stored, as if the user had written them.
-    mine.edit(json!({"spec": {"channel": "regular"}})).await?;
-    mine.world.is_ready(HOSTILE).await
+    view.edit(json!({"spec": {"channel": "regular"}})).await?;
+    view.world.is_ready(HOSTILE).await
 }

@@ -16,14 +16,14 @@ use crate::world::{HOSTILE, World};
 const OPERATORS: [&str; 3] = ["kyma-operator", "helm-component", "release-meta-syncer"];
 /// Maximum memory of each operator in KiB: up to 80 MiB without faults, one large answer (16 MiB, copied twice by the
 /// client) and its decoded form (96 MiB estimated).
-const MEMORY: u64 = 256 * 1024;
+const MAX_MEMORY_KIB: u64 = 256 * 1024;
 /// Number of measurements; the median tolerates that nearly half of them are slow for another reason.
-const TRIES: usize = 9;
+const MEASUREMENT_COUNT: usize = 9;
 /// Maximum number of rounds in which a fault may slow down the healthy target.
-const ROUNDS: usize = 3;
+const MAX_ROUNDS: usize = 3;
 /// Time by which the slowest reaction of the healthy target may exceed twice the time before: a call that hangs
 /// takes 15 s, and this machine may be busy.
-const SLOWER: Duration = Duration::from_secs(5);
+const MAX_SLOWDOWN: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_mins(2);
 
 pub(crate) async fn scenario(world: &World) -> Result<()> {
@@ -36,16 +36,16 @@ pub(crate) async fn scenario(world: &World) -> Result<()> {
 /// Repeats a fault that slowed down the healthy target: if the machine was busy, the next round passes.
 async fn moves_nobody(world: &World, fault: &Fault) -> Result<()> {
     let mut moved = Vec::new();
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_ROUNDS {
         let mut before = Vec::new();
-        for _ in 0..TRIES {
+        for _ in 0..MEASUREMENT_COUNT {
             before.push(react(world).await?);
         }
         let during = meet(world, fault).await?;
         let [longest_before, longest] = [&before, &during].map(|tries| Reactions::slowest(tries));
         let [was, is] = [&before, &during].map(|tries| Reactions::median(tries));
         println!("{:<32} {is} at the median; before: {was}", "");
-        if is.within(was, bearable) && longest <= longest_before * 2 + SLOWER {
+        if is.within(was, bearable) && longest <= longest_before * 2 + MAX_SLOWDOWN {
             return Ok(());
         }
         moved.push(format!(
@@ -96,15 +96,15 @@ async fn meet(world: &World, fault: &Fault) -> Result<Vec<Reactions>> {
         })
         .await?;
     }
-    for _ in 1..TRIES {
+    for _ in 1..MEASUREMENT_COUNT {
         during.push(react(world).await?);
     }
-    let held = held(world)?;
+    let memory = memory(world)?;
     world.hostile.clear();
     world.grant(HOSTILE, &world.access, world.turn()).await?;
     world.is_ready(HOSTILE).await?;
-    println!("{:<32} {held} {:>6.1?}", fault.name, start.elapsed());
-    ensure!(held.most() <= MEMORY, "an operator holds too much: {held}");
+    println!("{:<32} {memory} {:>6.1?}", fault.name, start.elapsed());
+    ensure!(memory.most() <= MAX_MEMORY_KIB, "an operator holds too much: {memory}");
     Ok(during)
 }
 
@@ -112,9 +112,9 @@ async fn meet(world: &World, fault: &Fault) -> Result<Vec<Reactions>> {
 pub(crate) async fn nobody_repeats(world: &World) -> Result<()> {
     let clusters = [&world.calm, &world.behind, &world.shop];
     let emitted = emitted::everywhere(&world.landscape, &clusters).await?;
-    let told = emitted.iter().filter(|output| output.text.contains(PLANTED));
-    let told: Vec<String> = told.map(|output| format!("{}: {}", output.place, output.text)).collect();
-    ensure!(told.is_empty(), "{} repeat it:\n{}", told.len(), told.join("\n"));
+    let leaks = emitted.iter().filter(|output| output.text.contains(PLANTED));
+    let leaks: Vec<String> = leaks.map(|output| format!("{}: {}", output.place, output.text)).collect();
+    ensure!(leaks.is_empty(), "{} repeat it:\n{}", leaks.len(), leaks.join("\n"));
     let words = emitted.iter().any(|output| output.text.contains("TargetAnswerInvalid"));
     ensure!(words && world.hostile.count(&RequestMatcher::any()) > 0, "the search sees nothing");
     Ok(())
@@ -123,21 +123,21 @@ pub(crate) async fn nobody_repeats(world: &World) -> Result<()> {
 /// Resident memory of the operators.
 struct MemoryUse(Vec<(&'static str, Resident)>);
 
-fn held(world: &World) -> Result<MemoryUse> {
+fn memory(world: &World) -> Result<MemoryUse> {
     let of = |name: &'static str| Ok((name, resident(world.landscape.operator(name)?)?));
     OPERATORS.into_iter().map(of).collect::<Result<_>>().map(MemoryUse)
 }
 
 impl MemoryUse {
     fn most(&self) -> u64 {
-        self.0.iter().map(|(_, held)| held.peak).max().unwrap_or_default()
+        self.0.iter().map(|(_, memory)| memory.peak).max().unwrap_or_default()
     }
 }
 
 impl std::fmt::Display for MemoryUse {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let all: Vec<String> =
-            self.0.iter().map(|(name, held)| format!("{name} {} MiB", held.peak / 1024)).collect();
+            self.0.iter().map(|(name, memory)| format!("{name} {} MiB", memory.peak / 1024)).collect();
         out.write_str(&all.join(", "))
     }
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use testbed::{Cluster, ScriptedServer, until_or_why};
 
 /// Field manager of the tests' writes.
-pub(crate) const PERSON: &str = "person";
+pub(crate) const FIELD_MANAGER: &str = "person";
 /// Name of the module that all Kymas have.
 pub(crate) const ANCHOR: &str = "anchor";
 pub(crate) const CALM: &str = "calm";
@@ -94,7 +94,7 @@ impl World {
             "stringData": {"config": kubeconfig},
         });
         let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
-        secrets.patch(&name, &PatchParams::apply(PERSON).force(), &Patch::Apply(&secret)).await?;
+        secrets.patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&secret)).await?;
         Ok(())
     }
 

@@ -48,9 +48,9 @@ async fn swapped(world: &World) -> Result<()> {
     world.nothing_was_written(&[1, 2], &marks)?;
 
     let test = world.kymactl(&["test", "east"]).await?;
-    ensure!(test.code == Some(1) && test.said.contains("TargetChanged"), "{test:?}");
+    ensure!(test.code == Some(1) && test.text.contains("TargetChanged"), "{test:?}");
     let adopt = world.kymactl(&["adopt", "east", "--cluster-uid", &world.uid(2).await?]).await?;
-    ensure!(adopt.code == Some(1) && adopt.said.contains("TargetInUse"), "a neighbour's: {adopt:?}");
+    ensure!(adopt.code == Some(1) && adopt.text.contains("TargetInUse"), "a neighbour's: {adopt:?}");
     world.nothing_was_written(&[1, 2], &marks)?;
 
     world.grant("east", &world.through_the_door()?).await?;
@@ -81,7 +81,7 @@ async fn looped(world: &World) -> Result<()> {
     world.is_refused("loop", Reason::TargetIsHub).await?;
     world.landscape.until_at_rest().await?;
     let adopt = world.kymactl(&["adopt", "loop", "--cluster-uid", &world.uid(0).await?]).await?;
-    ensure!(adopt.code == Some(1) && adopt.said.contains("TargetIsHub"), "{adopt:?}");
+    ensure!(adopt.code == Some(1) && adopt.text.contains("TargetIsHub"), "{adopt:?}");
     world.delete("loop").await?;
     world.landscape.until_at_rest().await?;
     world.nothing_was_written(&[0], &marks)
@@ -99,7 +99,7 @@ async fn recreated(world: &World) -> Result<()> {
 
     let uid = world.uid(3).await?;
     let asked = world.kymactl(&["adopt", "east"]).await?;
-    ensure!(asked.code == Some(2) && asked.said.contains(&uid), "{asked:?}");
+    ensure!(asked.code == Some(2) && asked.text.contains(&uid), "{asked:?}");
     world.nothing_was_written(&[1, 3], &marks)?;
     let adopted = world.kymactl(&["adopt", "east", "--cluster-uid", &uid]).await?;
     ensure!(adopted.code == Some(0), "{adopted:?}");
@@ -151,10 +151,10 @@ async fn old_copy(world: &mut World) -> Result<()> {
     let marks = world.landscape.marks()?;
     world.look_at(copy.hub())?;
     let asked = world.kymactl(&["adopt", "--all"]).await?;
-    ensure!(asked.code == Some(2) && asked.said.contains("2 clusters"), "{asked:?}");
+    ensure!(asked.code == Some(2) && asked.text.contains("2 clusters"), "{asked:?}");
     world.nothing_was_written(&[1, 2, 3], &marks)?;
     let adopted = world.kymactl(&["adopt", "--all", "--yes"]).await?;
-    ensure!(adopted.code == Some(0) && adopted.said.contains("2 adopted, 0 left"), "{adopted:?}");
+    ensure!(adopted.code == Some(0) && adopted.text.contains("2 adopted, 0 left"), "{adopted:?}");
     for kyma in ["east", "west"] {
         world.says(kyma, Reason::DowngradeRefused).await?;
         world.runs(kyma, "1.4.0").await?;

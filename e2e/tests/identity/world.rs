@@ -19,7 +19,7 @@ use testbed::{AuditMark, Cluster, Validity, free_address, until, until_or_why, u
 /// Deadline of a wait. It is longer than the longest pause between retries, a minute.
 const DEADLINE: Duration = Duration::from_mins(2);
 /// Duration without requests that counts as idle.
-const REST: Duration = Duration::from_secs(2);
+const IDLE_DURATION: Duration = Duration::from_secs(2);
 /// The module that every Kyma has.
 const MODULE: &str = "anchor";
 const VERSIONS: [&str; 5] = ["1.0.0", "1.1.0", "1.2.0", "1.3.0", "1.4.0"];
@@ -36,9 +36,9 @@ pub(crate) struct World {
 
 /// Output of `kymactl target`.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
-    pub(crate) said: String,
+    pub(crate) text: String,
 }
 
 impl World {
@@ -176,16 +176,16 @@ impl World {
             let found = serde_json::to_value(self.kymas().get(kyma).await?)?;
             let component = self.components().get_opt(&names::component_name(kyma, MODULE)).await?;
             let component = serde_json::to_value(component)?;
-            let said = |object: &Value, type_: &str| {
+            let is_reported = |object: &Value, type_: &str| {
                 let conditions = object["status"]["conditions"].as_array();
                 let mut held = conditions.into_iter().flatten();
                 held.any(|held| {
                     held["type"] == type_ && held["status"] == "False" && held["reason"] == reason.as_str()
                 })
             };
-            let all = said(&found, "TargetReachable")
-                && said(&found, "ModuleCatalog")
-                && (component.is_null() || said(&component, "Ready"));
+            let all = is_reported(&found, "TargetReachable")
+                && is_reported(&found, "ModuleCatalog")
+                && (component.is_null() || is_reported(&component, "Ready"));
             let shown = format!("{}\n{}", found["status"]["conditions"], component["status"]["conditions"]);
             Ok(if all { Ok(()) } else { Err(shown) })
         })
@@ -217,7 +217,7 @@ impl World {
     /// Waits until the operators of both hubs send no more requests.
     pub(crate) async fn rests_with(&self, copy: &Cluster) -> Result<()> {
         let clusters: Vec<&Cluster> = self.landscape.clusters().into_iter().chain([copy]).collect();
-        until_quiet(&clusters, REST, DEADLINE, asks).await
+        until_quiet(&clusters, IDLE_DURATION, DEADLINE, asks).await
     }
 
     /// Fails unless the target has the module in this version.
@@ -251,7 +251,7 @@ impl World {
     }
 
     /// Runs `kymactl target`.
-    pub(crate) async fn kymactl(&self, words: &[&str]) -> Result<Said> {
+    pub(crate) async fn kymactl(&self, words: &[&str]) -> Result<CommandOutput> {
         let mut command = self.landscape.kymactl_at(&self.at);
         command.arg("target").args(words).args([
             "--allow-loopback-targets",
@@ -259,8 +259,8 @@ impl World {
             HUB_NAMESPACE,
         ]);
         let output = command.output().await.context("cannot start kymactl")?;
-        let said = [output.stdout, output.stderr].concat();
-        Ok(Said { code: output.status.code(), said: String::from_utf8_lossy(&said).into_owned() })
+        let text = [output.stdout, output.stderr].concat();
+        Ok(CommandOutput { code: output.status.code(), text: String::from_utf8_lossy(&text).into_owned() })
     }
 
     fn kymas(&self) -> Api<Kyma> {

@@ -24,7 +24,7 @@ use crate::scenario::DEADLINE;
 
 /// Files of a target that are not created as objects: metadata of CRDs, and webhooks whose service does not run
 /// here.
-const LEFT_OUT: [&str; 2] = ["crds-metadata.yaml", "validatingwebhookconfigurations.yaml"];
+const IGNORED_FILES: [&str; 2] = ["crds-metadata.yaml", "validatingwebhookconfigurations.yaml"];
 /// KLM's own CRDs on a target.
 const TARGET_CRDS: [&str; 3] = ["kymas", "moduletemplates", "modulereleasemetas"];
 
@@ -145,7 +145,7 @@ impl Situation {
         files.sort();
         for file in files {
             let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if !LEFT_OUT.contains(&name.as_str()) && !name.starts_with("namespace-") {
+            if !IGNORED_FILES.contains(&name.as_str()) && !name.starts_with("namespace-") {
                 all.extend(self.items(&format!("target/{name}"))?);
             }
         }

@@ -19,7 +19,7 @@ use crate::world::DEADLINE;
 
 /// Number of failed lists after which an operator has met the fault on a cluster: it retried one, or several
 /// failed.
-const TRIES: usize = 2;
+const MIN_FAILED_LISTS: usize = 2;
 
 /// The cluster of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -158,8 +158,8 @@ impl FaultInjector {
         self.rounds.send_modify(|round| *round += 1);
     }
 
-    /// Waits until the fault has altered the lists of all these streams that it concerns, of which there must be
-    /// some. If requests fail, an operator stops asking that cluster after a few of them, so `TRIES` failed lists
+    /// Waits until the fault has altered the lists of all these streams that it concerns, of which there must be some.
+    /// If requests fail, an operator stops asking that cluster after a few of them, so `MIN_FAILED_LISTS` failed lists
     /// for each operator and cluster suffice.
     pub(crate) async fn until_met(&self, fault: Fault, streams: &BTreeSet<Stream>) -> Result<()> {
         let concerned: Vec<&Stream> =
@@ -170,7 +170,8 @@ impl FaultInjector {
             let met = |stream: &Stream| match fault {
                 Fault::Empty(_) | Fault::EmptyOf(..) | Fault::FirstPage => state.altered.contains(stream),
                 Fault::Fails(_) | Fault::Halved(_) => {
-                    state.altered.iter().filter(|other| other.asks_the_same(stream)).count() >= TRIES
+                    state.altered.iter().filter(|other| other.asks_the_same(stream)).count()
+                        >= MIN_FAILED_LISTS
                 }
             };
             Ok(missing(concerned.iter().copied(), met))

@@ -71,7 +71,7 @@ const ROWS: [Row; 15] = [
 ];
 
 /// Faults of lists while the removal of a Kyma is requested.
-const WISHED: [(&str, Fault); 2] = [
+const REMOVAL_FAULTS: [(&str, Fault); 2] = [
     ("nothing runs on targets", Fault::Empty(|side, of| side == Side::Targets && of != "kymas")),
     ("all is empty", Fault::Empty(|_, of| of != CRDS)),
 ];
@@ -115,7 +115,7 @@ pub(crate) async fn scenario(is_full: bool) -> Result<()> {
     // This recreates the Kymas on targets with modules sorted by name, so later comparisons need new pictures.
     lists.loses_both_choices().await.context("without the choice of modules")?;
     let calm = lists.picture().await?;
-    for (number, (what, fault)) in WISHED.into_iter().enumerate() {
+    for (number, (what, fault)) in REMOVAL_FAULTS.into_iter().enumerate() {
         lists.removes(KYMAS[number], fault).await.context(what)?;
         lists.are_as_they_were(&KYMAS[number + 1..], &calm).await.context(what)?;
     }

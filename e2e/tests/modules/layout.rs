@@ -11,21 +11,21 @@ use reqwest::header::CONTENT_TYPE;
 use serde_json::Value;
 
 /// A component version.
-pub(crate) struct Published {
+pub(crate) struct ComponentVersion {
     pub(crate) template: ModuleTemplate,
     layout: PathBuf,
 }
 
-impl Published {
+impl ComponentVersion {
     pub(crate) fn version(&self) -> &str {
         self.template.spec.version.as_deref().unwrap_or_default()
     }
 }
 
 /// Returns the component versions of the test inputs by module, with the oldest version first.
-pub(crate) fn all(inputs: &Path) -> Result<BTreeMap<String, Vec<Published>>> {
+pub(crate) fn all(inputs: &Path) -> Result<BTreeMap<String, Vec<ComponentVersion>>> {
     let directory = inputs.join("ocm");
-    let mut found: BTreeMap<String, Vec<Published>> = BTreeMap::new();
+    let mut found: BTreeMap<String, Vec<ComponentVersion>> = BTreeMap::new();
     for entry in fs::read_dir(&directory).with_context(|| directory.display().to_string())? {
         let layout = entry?.path();
         if !layout.join("oci-layout").is_file() {
@@ -34,7 +34,7 @@ pub(crate) fn all(inputs: &Path) -> Result<BTreeMap<String, Vec<Published>>> {
         let template = format!("{}.moduletemplate.yaml", layout.display());
         let template: ModuleTemplate = serde_saphyr::from_str(&fs::read_to_string(template)?)?;
         let module = template.spec.module_name.clone().context("the ModuleTemplate names its module")?;
-        found.entry(module).or_default().push(Published { template, layout });
+        found.entry(module).or_default().push(ComponentVersion { template, layout });
     }
     for versions in found.values_mut() {
         versions.sort_by(|one, other| one.version().cmp(other.version()));
@@ -48,7 +48,7 @@ pub(crate) fn component(module: &str) -> String {
 }
 
 /// Pushes the layout unchanged below `base`, which is a registry or a path in one.
-pub(crate) async fn push(published: &Published, module: &str, base: &str) -> Result<()> {
+pub(crate) async fn push(published: &ComponentVersion, module: &str, base: &str) -> Result<()> {
     let (host, path) = base.split_once('/').unwrap_or((base, ""));
     let below = if path.is_empty() { String::new() } else { format!("{path}/") };
     let repository = format!("http://{host}/v2/{below}component-descriptors/{}", component(module));

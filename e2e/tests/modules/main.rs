@@ -18,7 +18,7 @@ use e2e::landscape::{Landscape, Options};
 use tokio::sync::Mutex;
 
 /// Lets one test run at a time: small machines cannot run two landscapes.
-static TURN: Mutex<()> = Mutex::const_new(());
+static EXCLUSIVE: Mutex<()> = Mutex::const_new(());
 
 async fn landscape() -> Landscape {
     Landscape::start(Options { targets: 1, ..Options::default() }).await.unwrap()
@@ -26,7 +26,7 @@ async fn landscape() -> Landscape {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn e10_modules_are_installed_upgraded_and_removed_completely() {
-    let _turn = TURN.lock().await;
+    let _turn = EXCLUSIVE.lock().await;
     let Some(inputs) = testbed::inputs("third-party modules").unwrap() else { return };
     let modules = inputs::modules::all(&inputs).unwrap();
     assert!(!modules.is_empty(), "no modules in {}", inputs.display());
@@ -47,7 +47,7 @@ async fn e10_modules_are_installed_upgraded_and_removed_completely() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn component_versions_of_modulectl_are_installed_as_they_are() {
-    let _turn = TURN.lock().await;
+    let _turn = EXCLUSIVE.lock().await;
     let Some(inputs) = testbed::inputs("component versions made by modulectl").unwrap() else { return };
     let published = layout::all(&inputs).unwrap();
     assert!(!published.is_empty(), "no component versions in {}", inputs.display());
@@ -60,7 +60,7 @@ async fn component_versions_of_modulectl_are_installed_as_they_are() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_setting_refuses_unsigned_modules_of_a_locked_registry() {
-    let _turn = TURN.lock().await;
+    let _turn = EXCLUSIVE.lock().await;
     let options = Options { targets: 1, registry_login: Some(signed::LOGIN), ..Options::default() };
     let landscape = Landscape::start(options).await.unwrap();
     Box::pin(signed::unsigned_module_is_refused(&landscape)).await.unwrap();

@@ -14,7 +14,7 @@ use kube::{Api, ResourceExt};
 use kyma_api::{HelmComponent, State};
 use serde_json::json;
 
-use crate::layout::{self, Published};
+use crate::layout::{self, ComponentVersion};
 
 /// Kyma name of the access Secret; there is no such Kyma.
 const ACCESS: &str = "standalone";
@@ -23,7 +23,7 @@ const ACCESS: &str = "standalone";
 /// stay on the target.
 pub(crate) async fn install_all(
     landscape: &Landscape,
-    published: &BTreeMap<String, Vec<Published>>,
+    published: &BTreeMap<String, Vec<ComponentVersion>>,
 ) -> Result<Vec<String>> {
     let hub = landscape.hub().client()?;
     let secret = landscape.access_secret(ACCESS, &landscape.targets()[0]).await?;
@@ -54,7 +54,7 @@ pub(crate) async fn install_all(
 
 async fn apply(
     components: &Api<HelmComponent>,
-    published: &Published,
+    published: &ComponentVersion,
     module: &str,
     base: &str,
 ) -> Result<()> {

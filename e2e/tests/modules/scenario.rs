@@ -23,7 +23,7 @@ const CHANNELS: [&str; 2] = ["regular", "fast"];
 /// Deadline of a wait for all modules.
 const DEADLINE: Duration = Duration::from_mins(2);
 /// Field manager of the catalogue.
-const WRITER: &str = "tests";
+const FIELD_MANAGER: &str = "tests";
 
 pub(crate) struct Scenario<'a> {
     landscape: &'a Landscape,
@@ -45,7 +45,7 @@ impl<'a> Scenario<'a> {
                 let template = self.push(module, release).await?;
                 let name = template.name_any();
                 let templates: Api<ModuleTemplate> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
-                let apply = PatchParams::apply(WRITER).force();
+                let apply = PatchParams::apply(FIELD_MANAGER).force();
                 templates.patch(&name, &apply, &Patch::Apply(&template)).await?;
             }
             self.offer(module).await?;
@@ -85,7 +85,7 @@ impl<'a> Scenario<'a> {
             },
         });
         let metas: Api<ModuleReleaseMeta> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
-        metas.patch(&module.name, &PatchParams::apply(WRITER).force(), &Patch::Apply(&meta)).await?;
+        metas.patch(&module.name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&meta)).await?;
         Ok(())
     }
 

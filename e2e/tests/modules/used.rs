@@ -17,10 +17,10 @@ use crate::scenario::{KYMA, Scenario};
 /// The user's field manager.
 const USER: &str = "kubectl";
 /// Number of Functions: more than a message lists.
-const FUNCTIONS: usize = 22;
+const FUNCTION_COUNT: usize = 22;
 
 /// A kind whose CRD a module's operator would install; no node runs that operator here.
-struct Served {
+struct ServedKind {
     group: &'static str,
     version: &'static str,
     kind: &'static str,
@@ -28,19 +28,23 @@ struct Served {
 }
 
 /// Known only from `associatedResources`: no manifest has the CRDs of Function and ScaledObject.
-const FUNCTION: Served = Served {
+const FUNCTION: ServedKind = ServedKind {
     group: "serverless.kyma-project.io",
     version: "v1alpha2",
     kind: "Function",
     plural: "functions",
 };
-const SCALED_OBJECT: Served =
-    Served { group: "keda.sh", version: "v1alpha1", kind: "ScaledObject", plural: "scaledobjects" };
+const SCALED_OBJECT: ServedKind =
+    ServedKind { group: "keda.sh", version: "v1alpha1", kind: "ScaledObject", plural: "scaledobjects" };
 /// A kind of template-operator's own manifest.
-const MANAGED: Served =
-    Served { group: "operator.kyma-project.io", version: "v1alpha1", kind: "Managed", plural: "manageds" };
+const MANAGED: ServedKind = ServedKind {
+    group: "operator.kyma-project.io",
+    version: "v1alpha1",
+    kind: "Managed",
+    plural: "manageds",
+};
 
-impl Served {
+impl ServedKind {
     fn crd(&self) -> Value {
         let Self { group, version, kind, plural } = self;
         json!({
@@ -76,7 +80,7 @@ impl Scenario<'_> {
     /// deleted. template-operator's own object is not a user's: it is deleted first, and its operator stays until
     /// it is gone.
     pub(crate) async fn remove_while_used(&self) -> Result<()> {
-        let functions: Vec<String> = (1..=FUNCTIONS).map(|number| format!("mine-{number:02}")).collect();
+        let functions: Vec<String> = (1..=FUNCTION_COUNT).map(|number| format!("mine-{number:02}")).collect();
         for served in [&FUNCTION, &SCALED_OBJECT] {
             let crd = served.crd();
             apply_all(&self.target, USER, &crd.to_string()).await?;
@@ -172,9 +176,9 @@ impl Scenario<'_> {
     }
 
     /// Deletes the CRDs that the test created, and waits until they are gone.
-    async fn take_away(&self, served: [&Served; 2]) -> Result<()> {
+    async fn take_away(&self, served: [&ServedKind; 2]) -> Result<()> {
         let crds: Api<CustomResourceDefinition> = Api::all(self.target.clone());
-        for Served { group, plural, .. } in served {
+        for ServedKind { group, plural, .. } in served {
             let name = format!("{plural}.{group}");
             let uid = crds.get(&name).await?.uid().context("a stored CRD has a uid")?;
             crds.delete(&name, &DeleteParams::default()).await?;

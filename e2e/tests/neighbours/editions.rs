@@ -12,13 +12,13 @@ pub(crate) const GROUP: &str = "trees.example.org";
 /// The CRD that both ship.
 pub(crate) const CRD: &str = "leaves.trees.example.org";
 /// Namespace that both modules ship and that holds only objects of modules.
-pub(crate) const SHARED: &str = "grove";
+pub(crate) const SHARED_NAMESPACE: &str = "grove";
 /// Namespace that both modules ship and in which users keep objects.
-pub(crate) const KEPT: &str = "garden";
+pub(crate) const USER_NAMESPACE: &str = "garden";
 /// ClusterRole that only one of the modules can own.
-pub(crate) const ROLE: &str = "grove-keeper";
+pub(crate) const CLUSTER_ROLE: &str = "grove-keeper";
 /// Fields of the CRD's kind; each edition has one more than the one below.
-const FIELDS: [&str; 4] = ["colour", "shape", "scent", "veins"];
+const LEAF_FIELDS: [&str; 4] = ["colour", "shape", "scent", "veins"];
 
 /// One version of one module.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Edition {
     pub(crate) version: &'static str,
     /// API versions of its CRD; objects are stored in the first one.
     api_versions: &'static [&'static str],
-    /// Number of `FIELDS` in its schema.
+    /// Number of `LEAF_FIELDS` in its schema.
     fields: usize,
     /// Whether it ships the ClusterRole that only one module can own, and a ConfigMap that an upgrade prunes.
     pub(crate) has_role: bool,
@@ -62,12 +62,14 @@ pub(crate) const EDITIONS: [Edition; 4] = [
 impl Edition {
     /// Returns a Leaf with all fields of this edition, as its users write it.
     pub(crate) fn leaf(&self) -> Value {
-        let spec: serde_json::Map<String, Value> =
-            FIELDS[..self.fields].iter().map(|field| ((*field).to_owned(), json!(self.version))).collect();
+        let spec: serde_json::Map<String, Value> = LEAF_FIELDS[..self.fields]
+            .iter()
+            .map(|field| ((*field).to_owned(), json!(self.version)))
+            .collect();
         json!({
             "apiVersion": format!("{GROUP}/{}", self.api_version()),
             "kind": "Leaf",
-            "metadata": {"name": format!("of-{}-{}", self.module, self.version), "namespace": KEPT},
+            "metadata": {"name": format!("of-{}-{}", self.module, self.version), "namespace": USER_NAMESPACE},
             "spec": spec,
         })
     }
@@ -78,14 +80,14 @@ impl Edition {
     }
 
     fn manifest(&self) -> String {
-        let mut objects = vec![namespace(SHARED), namespace(KEPT), self.crd()];
+        let mut objects = vec![namespace(SHARED_NAMESPACE), namespace(USER_NAMESPACE), self.crd()];
         objects.push(config_map(self.module, self.version));
         if self.has_role {
             objects.push(config_map(&format!("{}-old", self.module), self.version));
             objects.push(json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1",
                 "kind": "ClusterRole",
-                "metadata": {"name": ROLE},
+                "metadata": {"name": CLUSTER_ROLE},
                 "rules": [{"apiGroups": [GROUP], "resources": ["leaves"], "verbs": ["get"]}],
             }));
         }
@@ -94,7 +96,7 @@ impl Edition {
     }
 
     fn crd(&self) -> Value {
-        let fields: serde_json::Map<String, Value> = FIELDS[..self.fields]
+        let fields: serde_json::Map<String, Value> = LEAF_FIELDS[..self.fields]
             .iter()
             .map(|field| ((*field).to_owned(), json!({"type": "string"})))
             .collect();
@@ -128,7 +130,7 @@ fn config_map(name: &str, version: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": SHARED, "labels": {"app": name}},
+        "metadata": {"name": name, "namespace": SHARED_NAMESPACE, "labels": {"app": name}},
         "data": {"version": version},
     })
 }

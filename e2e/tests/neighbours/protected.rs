@@ -19,7 +19,7 @@ const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const CRDS: &str = "apiextensions.k8s.io/v1";
 
 /// A module that ships a protected object.
-struct Intruder {
+struct ForbiddenModule {
     module: &'static str,
     manifest: Value,
     default_cr: Option<Value>,
@@ -49,7 +49,7 @@ fn crd(plural: &str, group: &str, kind: &str) -> Value {
     object(CRDS, "CustomResourceDefinition", &json!({"name": format!("{plural}.{group}")}), ("spec", spec))
 }
 
-fn intruders() -> Vec<Intruder> {
+fn forbidden_modules() -> Vec<ForbiddenModule> {
     let nothing = ("rules", json!([]));
     let everybody =
         json!([{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:authenticated"}]);
@@ -70,7 +70,7 @@ fn intruders() -> Vec<Intruder> {
     let hidden = object("v1", "ConfigMap", &hidden, ("data", json!({"hubUid": "mine"})));
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [hidden]});
     let harmless = object("v1", "ConfigMap", &json!({"name": "harmless"}), ("data", json!({})));
-    let by_default_cr = Intruder {
+    let by_default_cr = ForbiddenModule {
         module: "second-founder",
         manifest: harmless,
         default_cr: Some(namespace("kube-yours")),
@@ -98,7 +98,7 @@ fn intruders() -> Vec<Intruder> {
         ("binding-thief", admins, "ClusterRoleBinding.rbac.authorization.k8s.io system:basic-user"),
         ("founder", namespace("kube-mine"), "Namespace kube-mine"),
     ];
-    let by_manifest = by_manifest.into_iter().map(|(module, manifest, names)| Intruder {
+    let by_manifest = by_manifest.into_iter().map(|(module, manifest, names)| ForbiddenModule {
         module,
         manifest,
         default_cr: None,
@@ -107,42 +107,42 @@ fn intruders() -> Vec<Intruder> {
     by_manifest.chain([by_default_cr]).collect()
 }
 
-/// Pushes all intruders and offers their versions, which a Kyma can then pin.
+/// Pushes all forbidden modules and offers their versions, which a Kyma can then pin.
 pub(crate) async fn publish(landscape: &Landscape) -> Result<()> {
-    for intruder in intruders() {
+    for forbidden in forbidden_modules() {
         let mut config = json!({"manifest": "manifest.yaml"});
-        let mut files = vec![("manifest.yaml", intruder.manifest.to_string())];
-        if let Some(default_cr) = intruder.default_cr {
+        let mut files = vec![("manifest.yaml", forbidden.manifest.to_string())];
+        if let Some(default_cr) = forbidden.default_cr {
             config["defaultCR"] = "default-cr.yaml".into();
             files.push(("default-cr.yaml", default_cr.to_string()));
         }
-        catalogue::push_files(landscape, intruder.module, &config, &files).await?;
+        catalogue::push_files(landscape, forbidden.module, &config, &files).await?;
         let versions = json!({"versions": [{"version": "1.0.0"}]});
-        catalogue::offer(landscape.hub().client()?, intruder.module, &versions).await?;
+        catalogue::offer(landscape.hub().client()?, forbidden.module, &versions).await?;
     }
     Ok(())
 }
 
-/// Enables all intruders on one target, waits until each is refused, disables them, and checks that the target is
-/// as before.
+/// Enables all forbidden modules on one target, waits until each is refused, disables them, and checks that the target
+/// is as before.
 pub(crate) async fn row(test_kyma: &TestKyma) -> Result<()> {
-    let intruders = intruders();
+    let forbidden_modules = forbidden_modules();
     let before = snapshot::take(&test_kyma.target).await?;
-    let modules = intruders.iter().map(|one| json!({"name": one.module, "version": "1.0.0"}));
+    let modules = forbidden_modules.iter().map(|one| json!({"name": one.module, "version": "1.0.0"}));
     test_kyma.choose_modules(&modules.collect::<Vec<_>>()).await?;
-    for intruder in &intruders {
-        until_or_why(&format!("{} is refused", intruder.module), DEADLINE, || async {
-            let found = test_kyma.component(intruder.module).await?.unwrap_or_default();
+    for forbidden in &forbidden_modules {
+        until_or_why(&format!("{} is refused", forbidden.module), DEADLINE, || async {
+            let found = test_kyma.component(forbidden.module).await?.unwrap_or_default();
             let refused = wait::has_condition(&found, "Ready", "False", Reason::Protected);
             let said = found["status"]["conditions"].to_string();
-            Ok(if refused && said.contains(intruder.names) { Ok(()) } else { Err(said) })
+            Ok(if refused && said.contains(forbidden.names) { Ok(()) } else { Err(said) })
         })
         .await?;
     }
     test_kyma.choose_modules(&[]).await?;
-    for intruder in &intruders {
-        until_or_why(&format!("{} goes", intruder.module), DEADLINE, || async {
-            let found = test_kyma.component(intruder.module).await?;
+    for forbidden in &forbidden_modules {
+        until_or_why(&format!("{} goes", forbidden.module), DEADLINE, || async {
+            let found = test_kyma.component(forbidden.module).await?;
             Ok(found.map_or(Ok(()), |found| Err(found["status"].to_string())))
         })
         .await?;

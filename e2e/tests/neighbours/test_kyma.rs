@@ -20,12 +20,14 @@ use kyma_api::{HelmComponent, Kyma, Reason, condition, labels, names};
 use serde_json::{Value, json};
 use testbed::{Cluster, until, until_or_why};
 
-use crate::editions::{CRD, EDITIONS, Edition, GROUP, KEPT, MODULES, ROLE, SHARED};
+use crate::editions::{
+    CLUSTER_ROLE, CRD, EDITIONS, Edition, GROUP, MODULES, SHARED_NAMESPACE, USER_NAMESPACE,
+};
 use crate::interleaving::{Action, ExpectedContent, Interleaving, Step};
 
 const DEADLINE: Duration = Duration::from_mins(2);
 /// Name of a user's object in a Namespace that modules ship.
-const USERS: &str = "users";
+const USER_OBJECT: &str = "users";
 
 /// A Kyma and its target.
 pub(crate) struct TestKyma {
@@ -206,7 +208,7 @@ impl TestKyma {
     /// operator of users does.
     async fn users_act(&self, expected: &ExpectedContent, users: &mut UserObjects) -> Result<()> {
         if users.maps.is_empty() {
-            let own = json!({"metadata": {"name": USERS, "namespace": KEPT}, "data": {"mine": "yes"}});
+            let own = json!({"metadata": {"name": USER_OBJECT, "namespace": USER_NAMESPACE}, "data": {"mine": "yes"}});
             users.maps.push(self.create_map(own).await?);
         }
         for (module, edition) in expected.editions.iter().enumerate() {
@@ -245,25 +247,25 @@ impl TestKyma {
     /// Copies a ConfigMap as kustomize-controller's children get its labels and annotations (its issue 192), and as
     /// operators do that create a deep copy under another name.
     async fn copy(&self, edition: &Edition) -> Result<[ConfigMap; 2]> {
-        let original: Api<ConfigMap> = Api::namespaced(self.target.clone(), SHARED);
+        let original: Api<ConfigMap> = Api::namespaced(self.target.clone(), SHARED_NAMESPACE);
         let original = serde_json::to_value(original.get(edition.module).await?)?;
         let metadata = &original["metadata"];
         let child = json!({
             "metadata": {
-                "name": format!("child-of-{}", edition.module), "namespace": KEPT,
+                "name": format!("child-of-{}", edition.module), "namespace": USER_NAMESPACE,
                 "labels": metadata["labels"], "annotations": metadata["annotations"],
             },
             "data": original["data"],
         });
         let mut twin = original.clone();
         twin["metadata"]["name"] = format!("twin-of-{}", edition.module).into();
-        twin["metadata"]["namespace"] = KEPT.into();
+        twin["metadata"]["namespace"] = USER_NAMESPACE.into();
         twin["metadata"]["resourceVersion"] = Value::Null;
         Ok([self.create_map(child).await?, self.create_map(twin).await?])
     }
 
     async fn create_map(&self, map: Value) -> Result<ConfigMap> {
-        let maps: Api<ConfigMap> = Api::namespaced(self.target.clone(), KEPT);
+        let maps: Api<ConfigMap> = Api::namespaced(self.target.clone(), USER_NAMESPACE);
         let map: ConfigMap = serde_json::from_value(map)?;
         Ok(maps.create(&PostParams::default(), &map).await?)
     }
@@ -279,13 +281,13 @@ impl TestKyma {
             ensure!(live.uid() == leaf.uid(), "{name} is another one");
             ensure!(live.data["spec"] == leaf.data["spec"], "{name} was {} and is {}", leaf.data, live.data);
         }
-        let maps: Api<ConfigMap> = Api::namespaced(self.target.clone(), KEPT);
+        let maps: Api<ConfigMap> = Api::namespaced(self.target.clone(), USER_NAMESPACE);
         for map in &users.maps {
             let live = maps.get(&map.name_any()).await?;
             ensure!(live.resource_version() == map.resource_version(), "{live:?} was {map:?}");
         }
         let roles: Api<ClusterRole> = Api::all(self.target.clone());
-        let role = roles.get_opt(ROLE).await?;
+        let role = roles.get_opt(CLUSTER_ROLE).await?;
         let owner = role.as_ref().and_then(|role| role.labels().get(labels::OWNER)).cloned();
         let holder = expected.holder.map(|module| {
             names::owner_hash(HUB_NAMESPACE, &names::component_name(&self.kyma, MODULES[module]))
@@ -293,7 +295,7 @@ impl TestKyma {
         ensure!(owner == holder, "the role is {owner:?}'s instead of {holder:?}'s");
         if !expected.is_empty() {
             let namespaces: Api<Namespace> = Api::all(self.target.clone());
-            for name in [SHARED, KEPT] {
+            for name in [SHARED_NAMESPACE, USER_NAMESPACE] {
                 let phase = namespaces.get(name).await?.status.and_then(|status| status.phase);
                 ensure!(phase.as_deref() == Some("Active"), "{name}: {phase:?}");
             }
@@ -313,19 +315,19 @@ impl TestKyma {
     /// Checks that only users' objects and their Namespace are left, without labels of the operators; then deletes
     /// them and waits until the target is as before.
     async fn end(&self, users: &UserObjects) -> Result<()> {
-        let maps: Api<ConfigMap> = Api::namespaced(self.target.clone(), KEPT);
+        let maps: Api<ConfigMap> = Api::namespaced(self.target.clone(), USER_NAMESPACE);
         let theirs = maps.list(&ListParams::default()).await?;
         let theirs = theirs.iter().filter(|map| map.name_any() != "kube-root-ca.crt").count();
         ensure!(theirs == users.maps.len(), "{theirs} of {} objects of users", users.maps.len());
         let namespaces: Api<Namespace> = Api::all(self.target.clone());
-        let kept = namespaces.get(KEPT).await?;
+        let kept = namespaces.get(USER_NAMESPACE).await?;
         let marks: Vec<&String> =
             kept.labels().keys().filter(|label| label.contains("kyma-project.io")).collect();
-        ensure!(marks.is_empty(), "{KEPT} is still marked: {marks:?}");
+        ensure!(marks.is_empty(), "{USER_NAMESPACE} is still marked: {marks:?}");
         let crds: Api<CustomResourceDefinition> = Api::all(self.target.clone());
         until("the CRD is gone", DEADLINE, || async { Ok(crds.get_opt(CRD).await?.is_none().then_some(())) })
             .await?;
-        namespaces.delete(KEPT, &DeleteParams::default()).await?;
+        namespaces.delete(USER_NAMESPACE, &DeleteParams::default()).await?;
         until_or_why("the target is as before", DEADLINE, || async {
             let left = until_as_before(&self.target, &self.before).await?;
             let left: Vec<String> = left.iter().map(ToString::to_string).collect();
@@ -337,7 +339,7 @@ impl TestKyma {
     fn leaves(&self, version: &str) -> Api<DynamicObject> {
         let kind = GroupVersionKind::gvk(GROUP, version, "Leaf");
         let resource = ApiResource::from_gvk_with_plural(&kind, "leaves");
-        Api::namespaced_with(self.target.clone(), KEPT, &resource)
+        Api::namespaced_with(self.target.clone(), USER_NAMESPACE, &resource)
     }
 
     pub(crate) async fn component(&self, module: &str) -> Result<Option<Value>> {

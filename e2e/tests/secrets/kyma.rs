@@ -13,7 +13,7 @@ use kyma_api::{Kyma, ModuleTemplate, Reason, labels, names};
 use serde_json::{Value, json};
 use testbed::{until, until_or_why};
 
-use crate::planted::{WORD, secret};
+use crate::planted::{HARMLESS_WORD, secret};
 use crate::world::World;
 
 const DEADLINE: Duration = Duration::from_mins(2);
@@ -32,7 +32,7 @@ pub(crate) async fn modules_fail(world: &World) -> Result<()> {
         {"name": "base-spec"},
     ]);
     let kyma = json!({
-        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": WORD},
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": HARMLESS_WORD},
         "spec": {"channel": "regular", "modules": modules},
     });
     kymas(world).create(&PostParams::default(), &serde_json::from_value(kyma)?).await?;
@@ -129,10 +129,10 @@ fn template(module: &str, component: &Value) -> Result<ModuleTemplate> {
 }
 
 async fn grant(world: &World, kubeconfig: &str) -> Result<()> {
-    let name = format!("kubeconfig-{WORD}");
+    let name = format!("kubeconfig-{HARMLESS_WORD}");
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret",
-        "metadata": {"name": name, "labels": {labels::KYMA_NAME: WORD}},
+        "metadata": {"name": name, "labels": {labels::KYMA_NAME: HARMLESS_WORD}},
         "stringData": {"config": kubeconfig},
     });
     world.apply_secret(&name, &secret).await
@@ -144,7 +144,7 @@ fn kymas(world: &World) -> Api<Kyma> {
 
 async fn kyma_says(world: &World, type_: &str, status: &str, reason: Reason) -> Result<()> {
     until_or_why(&format!("the Kyma has {type_}={status} for {reason}"), DEADLINE, || async {
-        let kyma = serde_json::to_value(kymas(world).get(WORD).await?)?;
+        let kyma = serde_json::to_value(kymas(world).get(HARMLESS_WORD).await?)?;
         Ok(if has_condition(&kyma, type_, status, reason) { Ok(()) } else { Err(kyma["status"].to_string()) })
     })
     .await
@@ -152,7 +152,7 @@ async fn kyma_says(world: &World, type_: &str, status: &str, reason: Reason) -> 
 
 async fn module_is(world: &World, module: &str, state: &str) -> Result<()> {
     until_or_why(&format!("module {module} is {state}"), DEADLINE, || async {
-        let kyma = serde_json::to_value(kymas(world).get(WORD).await?)?;
+        let kyma = serde_json::to_value(kymas(world).get(HARMLESS_WORD).await?)?;
         let modules = kyma["status"]["modules"].as_array();
         let found = modules.into_iter().flatten().find(|held| held["name"] == module);
         let is_there = found.is_some_and(|held| held["state"] == state);
@@ -166,7 +166,7 @@ async fn component_says(world: &World, module: &str, reason: Reason) -> Result<(
     let (group, kind) = kinds[usize::from(module == "greeting")];
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1alpha1", kind));
     let api: Api<DynamicObject> = Api::namespaced_with(world.hub.clone(), HUB_NAMESPACE, &resource);
-    let name = names::component_name(WORD, module);
+    let name = names::component_name(HARMLESS_WORD, module);
     until_or_why(&format!("{module} is not Ready for {reason}"), DEADLINE, || async {
         let Some(found) = api.get_opt(&name).await? else { return Ok(Err("not there".to_owned())) };
         let found = serde_json::to_value(found)?;

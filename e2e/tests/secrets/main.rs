@@ -10,38 +10,38 @@
 
 mod causes;
 mod kyma;
-mod look;
+mod output;
 mod planted;
 mod world;
 
 use anyhow::{Result, ensure};
 use futures::StreamExt;
 
-use planted::Needles;
+use planted::SecretSearch;
 use world::World;
 
 /// Number of causes that are tested at the same time.
-const PARALLEL: usize = 6;
+const MAX_PARALLEL_ROWS: usize = 6;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_secret_is_told_whatever_goes_wrong_with_it() -> Result<()> {
     let world = World::start().await?;
     let rows = causes::all(&world).await?;
-    let told = futures::stream::iter(rows.into_iter().map(|row| world.force(row)));
-    let told: Vec<Result<()>> = told.buffer_unordered(PARALLEL).collect().await;
+    let results = futures::stream::iter(rows.into_iter().map(|row| world.force(row)));
+    let results: Vec<Result<()>> = results.buffer_unordered(MAX_PARALLEL_ROWS).collect().await;
     let untold: Vec<String> =
-        told.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
+        results.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
     ensure!(untold.is_empty(), "causes without their effect:\n{}", untold.join("\n"));
     kyma::modules_fail(&world).await?;
-    let mut emitted = look::kymactl(&world).await?;
+    let mut emitted = output::kymactl(&world).await?;
     kyma::access_fails(&world).await?;
-    emitted.extend(look::kymactl(&world).await?);
+    emitted.extend(output::kymactl(&world).await?);
     emitted.extend(e2e::emitted::everywhere(&world.landscape, &[&world.quay, &world.lake]).await?);
 
-    let needles = Needles::of(&world.tokens);
-    let leaks: Vec<String> = emitted.iter().flat_map(|output| needles.found_in(output)).collect();
+    let search = SecretSearch::of(&world.tokens);
+    let leaks: Vec<String> = emitted.iter().flat_map(|output| search.found_in(output)).collect();
     ensure!(leaks.is_empty(), "{} leaks:\n{}", leaks.len(), leaks.join("\n"));
-    let blind = look::without_the_word(&emitted);
+    let blind = output::without_the_word(&emitted);
     ensure!(blind.is_empty(), "the search sees nothing in {blind:?}");
     world.landscape.stop().await
 }

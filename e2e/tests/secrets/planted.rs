@@ -6,28 +6,28 @@ use e2e::emitted::Output;
 
 /// Prefix of every planted secret: one search finds all of them, also those that are cut off at the end. It has no
 /// character that an address or a string literal escapes.
-const STEM: &str = "planted-";
+const SECRET_PREFIX: &str = "planted-";
 /// Harmless word that is planted beside the secrets and may appear anywhere.
-pub(crate) const WORD: &str = "periwinkle";
+pub(crate) const HARMLESS_WORD: &str = "periwinkle";
 
 /// Returns a secret that contains this name and ends with characters that addresses have to escape.
 pub(crate) fn secret(name: &str) -> String {
-    format!("{STEM}{name}+/1")
+    format!("{SECRET_PREFIX}{name}+/1")
 }
 
 /// Returns [`secret`] as it is escaped in an address.
 pub(crate) fn secret_in_url(name: &str) -> String {
-    format!("{STEM}{name}%2B%2F1")
+    format!("{SECRET_PREFIX}{name}%2B%2F1")
 }
 
 /// Texts that must not be in any output.
-pub(crate) struct Needles(Vec<String>);
+pub(crate) struct SecretSearch(Vec<String>);
 
-impl Needles {
+impl SecretSearch {
     /// Builds the search for planted secrets and these real ones.
     pub(crate) fn of(real: &[String]) -> Self {
         let mut all = Vec::new();
-        for secret in real.iter().map(String::as_str).chain([STEM]) {
+        for secret in real.iter().map(String::as_str).chain([SECRET_PREFIX]) {
             all.push(secret.to_owned());
             all.extend((0..3).flat_map(|offset| encoded(secret, offset)));
         }
@@ -41,7 +41,7 @@ impl Needles {
             let (from, to) = (clear(at.saturating_sub(160)), clear((at + 100).min(output.text.len())));
             format!("{}: …{}…", output.place, output.text[from..to].replace('\n', " ⏎ "))
         };
-        self.0.iter().filter_map(|needle| output.text.find(needle.as_str())).map(around).collect()
+        self.0.iter().filter_map(|text| output.text.find(text.as_str())).map(around).collect()
     }
 }
 
@@ -59,7 +59,7 @@ mod tests {
 
     fn finds(text: &str) -> bool {
         let output = Output { place: "here".to_owned(), kind: "log".to_owned(), text: text.to_owned() };
-        !Needles::of(&["a-real-token?>~".to_owned()]).found_in(&output).is_empty()
+        !SecretSearch::of(&["a-real-token?>~".to_owned()]).found_in(&output).is_empty()
     }
 
     #[test]
@@ -75,6 +75,6 @@ mod tests {
             }
         }
         assert!(finds("Bearer a-real-token?>~"));
-        assert!(!finds(WORD) && !finds(&STANDARD.encode("nothing of that sort")));
+        assert!(!finds(HARMLESS_WORD) && !finds(&STANDARD.encode("nothing of that sort")));
     }
 }

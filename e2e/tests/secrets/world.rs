@@ -14,13 +14,13 @@ use kyma_api::{HelmComponent, Reason};
 use serde_json::{Value, json};
 use testbed::{Access, Cluster, Credentials, PasswordProxy, until_or_why};
 
-use crate::planted::{WORD, secret};
+use crate::planted::{HARMLESS_WORD, secret};
 
 const DEADLINE: Duration = Duration::from_mins(2);
 /// Field manager of the user on the hub.
-pub(crate) const PERSON: &str = "person";
+pub(crate) const FIELD_MANAGER: &str = "person";
 /// User of the registry behind `locked`.
-pub(crate) const PULLER: &str = "puller";
+pub(crate) const REGISTRY_USER: &str = "puller";
 
 pub(crate) struct World {
     pub(crate) landscape: Landscape,
@@ -60,7 +60,7 @@ impl World {
         let landscape = Landscape::start(Options { plain_http, flags, ..Options::default() }).await?;
         let quay = landscape.bare_target("quay").await?;
         let lake = landscape.bare_target("lake").await?;
-        let password_proxy = landscape.registry().behind_password(PULLER, &secret("registry")).await?;
+        let password_proxy = landscape.registry().behind_password(REGISTRY_USER, &secret("registry")).await?;
         let locked = TcpProxy::new(password_proxy.address(), locked);
         locked.open().await?;
         let access = landscape.access(&quay).await?;
@@ -91,31 +91,31 @@ impl World {
     /// Writes the harmless word to an Event and to a status on a target, where operators write neither.
     async fn remark(&self, target: &Cluster) -> Result<()> {
         let event = json!({
-            "metadata": {"name": WORD, "namespace": "default"},
+            "metadata": {"name": HARMLESS_WORD, "namespace": "default"},
             "involvedObject": {"kind": "Namespace", "name": "default", "namespace": "default"},
-            "reason": "Remark", "message": WORD, "type": "Normal",
+            "reason": "Remark", "message": HARMLESS_WORD, "type": "Normal",
         });
         let events: Api<Event> = Api::namespaced(target.client()?, "default");
         events.create(&PostParams::default(), &serde_json::from_value(event)?).await?;
         let service = json!({
-            "metadata": {"name": WORD, "labels": {format!("example.com/{WORD}"): ""}},
+            "metadata": {"name": HARMLESS_WORD, "labels": {format!("example.com/{HARMLESS_WORD}"): ""}},
             "spec": {"ports": [{"port": 80}]},
         });
         let services: Api<Service> = Api::namespaced(target.client()?, "default");
         services.create(&PostParams::default(), &serde_json::from_value(service)?).await?;
         let condition = json!({
-            "type": "Remark", "status": "True", "reason": "Remark", "message": WORD,
+            "type": "Remark", "status": "True", "reason": "Remark", "message": HARMLESS_WORD,
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         });
         let status = Patch::Merge(json!({"status": {"conditions": [condition]}}));
-        services.patch_status(WORD, &PatchParams::default(), &status).await?;
+        services.patch_status(HARMLESS_WORD, &PatchParams::default(), &status).await?;
         Ok(())
     }
 
     /// Applies the specs of a row, and waits until the component is Ready with each but the last, and not Ready for
     /// the row's reason with the last.
     pub(crate) async fn force(&self, row: Row) -> Result<()> {
-        let name = format!("{WORD}-{}", row.name);
+        let name = format!("{HARMLESS_WORD}-{}", row.name);
         let kubeconfig = row.access.unwrap_or_else(|| self.access.kubeconfig());
         self.secret(&format!("kubeconfig-{name}"), json!({"config": kubeconfig})).await?;
         let last = row.specs.len();
@@ -132,7 +132,7 @@ impl World {
         let mut component = json!({
             "apiVersion": "component.kyma-project.io/v1alpha1",
             "kind": "HelmComponent",
-            "metadata": {"name": name, "annotations": {format!("example.com/{WORD}"): ""}},
+            "metadata": {"name": name, "annotations": {format!("example.com/{HARMLESS_WORD}"): ""}},
             "spec": {
                 "target": {"kubeconfigSecretRef": {"name": format!("kubeconfig-{name}"), "key": "config"}},
                 "release": {"name": "row", "namespace": name},
@@ -141,7 +141,7 @@ impl World {
         for (field, value) in spec.as_object().into_iter().flatten() {
             component["spec"][field] = value.clone();
         }
-        let params = PatchParams::apply(PERSON).force();
+        let params = PatchParams::apply(FIELD_MANAGER).force();
         self.components().patch(name, &params, &Patch::Apply(&component)).await?;
         Ok(())
     }
@@ -165,7 +165,7 @@ impl World {
 
     pub(crate) async fn apply_secret(&self, name: &str, secret: &Value) -> Result<()> {
         let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
-        secrets.patch(name, &PatchParams::apply(PERSON).force(), &Patch::Apply(secret)).await?;
+        secrets.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(secret)).await?;
         Ok(())
     }
 

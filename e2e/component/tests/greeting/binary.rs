@@ -8,7 +8,7 @@ use kube::CustomResourceExt;
 use testbed::{free_address, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::stage::{SOON, Stage};
+use crate::stage::{DEADLINE, Stage};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_greeting-component");
 
@@ -48,7 +48,7 @@ fn wrong_flags_and_a_missing_hub_are_told_in_one_line() -> Result<()> {
 
 #[tokio::test]
 async fn it_becomes_ready_counts_and_stops_on_sigterm() -> Result<()> {
-    let place = Stage::place("binary").await?;
+    let place = Stage::conformance_env("binary").await?;
     let directory = tempfile::tempdir()?;
     let kubeconfig = directory.path().join("kubeconfig");
     std::fs::write(&kubeconfig, &place.hub_kubeconfig)?;
@@ -61,7 +61,7 @@ async fn it_becomes_ready_counts_and_stops_on_sigterm() -> Result<()> {
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()?;
-    until("it is ready", SOON, || async {
+    until("it is ready", DEADLINE, || async {
         Ok(get(port, "/readyz").await.ok().filter(|answer| answer.starts_with("HTTP/1.1 200")).map(drop))
     })
     .await?;
@@ -69,7 +69,7 @@ async fn it_becomes_ready_counts_and_stops_on_sigterm() -> Result<()> {
     assert!(get(port, "/metrics").await?.starts_with("HTTP/1.1 200"));
     let pid = child.id().context("it runs")?;
     Command::new("kill").args(["-TERM", &pid.to_string()]).status()?;
-    let ended = tokio::time::timeout(SOON, child.wait()).await??;
+    let ended = tokio::time::timeout(DEADLINE, child.wait()).await??;
     assert_eq!(ended.code(), Some(0));
     let mut log = String::new();
     child.stderr.take().context("its log")?.read_to_string(&mut log).await?;

@@ -12,7 +12,7 @@ use kyma_sdk::api::{CreatedResource, State};
 use serde_json::{Value, json};
 use testbed::until;
 
-use crate::stage::{SOON, Stage, test_crd};
+use crate::stage::{DEADLINE, Stage, test_crd};
 
 /// Spec of a greeting whose default custom resource is a ConfigMap of this name, in the target namespace.
 fn with_default(name: &str, policy: &str) -> Value {
@@ -30,7 +30,7 @@ async fn until_recorded(
 ) -> Result<CreatedResource> {
     let greetings: Api<greeting_component::Greeting> =
         Api::namespaced(stage.hub.client()?, stage.namespace());
-    until(&format!("status.resource of {name} is {what}"), SOON, || async {
+    until(&format!("status.resource of {name} is {what}"), DEADLINE, || async {
         let record = greetings.get(name).await?.status.unwrap_or_default().resource;
         Ok(record.filter(&is))
     })
@@ -64,7 +64,7 @@ async fn a_default_resource_is_created_once_and_absent_after_its_deletion() -> R
     stage.stop_operator().await?;
     let (hub, target) = (stage.hub.audit()?.mark()?, stage.target.audit()?.mark()?);
     stage.start_operator().await?;
-    until("the new process has read the target", SOON, || async {
+    until("the new process has read the target", DEADLINE, || async {
         Ok(stage.reads_on_target(target)?.iter().any(|event| event.verb == "watch").then_some(()))
     })
     .await?;

@@ -10,7 +10,7 @@ use kyma_sdk::api::{HelmComponent, State};
 use serde_json::{Value, json};
 use testbed::until;
 
-use crate::stage::{SOON, Stage, test_crd};
+use crate::stage::{DEADLINE, Stage, test_crd};
 
 fn on(name: &str) -> Value {
     json!({"apiVersion": "demo.kyma-project.io/v1alpha1", "kind": "Greeting", "name": name})
@@ -28,7 +28,7 @@ async fn reported(base: &Api<HelmComponent>, status: &str) -> Result<()> {
 async fn until_dependencies_say(stage: &Stage, name: &str, words: &str) -> Result<()> {
     let greetings: Api<greeting_component::Greeting> =
         Api::namespaced(stage.hub.client()?, stage.namespace());
-    until(&format!("DependenciesReady of {name} says {words}"), SOON, || async {
+    until(&format!("DependenciesReady of {name} says {words}"), DEADLINE, || async {
         let status = greetings.get(name).await?.status.unwrap_or_default();
         let told = status.conditions.iter().find(|one| one.type_ == "DependenciesReady");
         Ok(told.filter(|told| told.message.contains(words)).map(|_| ()))
@@ -80,7 +80,7 @@ async fn a_greeting_waits_for_a_helm_component() -> Result<()> {
 async fn until_dependencies_are(stage: &Stage, name: &str, status: &str, message: &str) -> Result<()> {
     let greetings: Api<greeting_component::Greeting> =
         Api::namespaced(stage.hub.client()?, stage.namespace());
-    until(&format!("DependenciesReady of {name} is {status}: {message}"), SOON, || async {
+    until(&format!("DependenciesReady of {name} is {status}: {message}"), DEADLINE, || async {
         let conditions = greetings.get(name).await?.status.unwrap_or_default().conditions;
         let found = conditions.iter().find(|one| one.type_ == "DependenciesReady");
         Ok(found.filter(|found| found.status == status && found.message == message).map(|_| ()))

@@ -10,7 +10,7 @@ mod binary;
 mod default_resource;
 mod depends;
 mod manager_health;
-mod sloppy;
+mod nonconforming;
 mod stage;
 
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use kube::{
 };
 use kyma_sdk::api::labels;
 use serde_json::json;
-use stage::{SOON, Stage};
+use stage::{DEADLINE, Stage};
 use testbed::{Answer, RequestMatcher, ScriptedServer, until};
 
 #[test]
@@ -34,7 +34,7 @@ fn its_crd_and_tables_keep_the_contract() {
 
 #[tokio::test]
 async fn it_behaves_as_a_component_has_to() -> Result<()> {
-    let place = Stage::place("conformance").await?.trial;
+    let place = Stage::conformance_env("conformance").await?.trial;
     let sample = json!({"text": "Hello"});
     let found = Box::pin(kyma_sdk::testing::check_behaviour(Hello, sample, &place)).await;
     assert_eq!(found.map_err(anyhow::Error::from_boxed)?, [""; 0]);
@@ -43,9 +43,11 @@ async fn it_behaves_as_a_component_has_to() -> Result<()> {
 
 #[tokio::test]
 async fn the_conformance_tests_find_what_is_wrong() -> Result<()> {
-    let place = Stage::place("sloppy").await?.trial;
+    let place = Stage::conformance_env("sloppy").await?.trial;
     let sample = json!({"text": "Hello"});
-    let found = Box::pin(kyma_sdk::testing::check_behaviour(sloppy::Sloppy, sample, &place)).await;
+    let found =
+        Box::pin(kyma_sdk::testing::check_behaviour(nonconforming::NonconformingComponent, sample, &place))
+            .await;
     let found = found.map_err(anyhow::Error::from_boxed)?;
     for part in ["without a change, it changed ConfigMap", "conformance-deleted: left behind: ConfigMap"] {
         assert!(found.iter().any(|one| one.contains(part)), "{part}: {found:?}");
@@ -77,7 +79,7 @@ async fn what_changes_nothing_writes_nothing_also_after_a_restart() -> Result<()
     stage.stop_operator().await?;
     let (hub, target) = (stage.hub.audit()?.mark()?, stage.target.audit()?.mark()?);
     stage.start_operator().await?;
-    until("the new process has looked at the target", SOON, || async {
+    until("the new process has looked at the target", DEADLINE, || async {
         Ok(stage.reads_on_target(target)?.iter().any(|event| event.verb == "watch").then_some(()))
     })
     .await?;
@@ -298,7 +300,7 @@ async fn without_a_reference_the_hub_is_the_target_only_where_that_is_meant() ->
     stage.stop().await?;
     let stage = Stage::single_cluster("single").await?;
     stage.create_local("single").await?;
-    until("the greeting is on the hub", SOON, || async {
+    until("the greeting is on the hub", DEADLINE, || async {
         let maps: Api<ConfigMap> = Api::namespaced(stage.hub.client()?, "kyma-system");
         Ok(maps.get_opt("single").await?)
     })

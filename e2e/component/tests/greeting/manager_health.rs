@@ -7,7 +7,7 @@ use kyma_sdk::api::State;
 use serde_json::{Value, json};
 use testbed::{Answer, RequestMatcher, ScriptedServer, until};
 
-use crate::stage::{SOON, Stage};
+use crate::stage::{DEADLINE, Stage};
 
 /// Spec of a greeting whose manager is a workload of this kind and name, in the target namespace.
 fn managed_by(kind: &str, name: &str) -> Value {
@@ -81,7 +81,7 @@ async fn the_state_follows_the_health_of_the_manager() -> Result<()> {
 
     let (hub, target) = (stage.hub.audit()?.mark()?, stage.target.audit()?.mark()?);
     stage.annotate("led", "example.org/look", "again").await?;
-    until("the manager is read again", SOON, || async {
+    until("the manager is read again", DEADLINE, || async {
         let reads = stage.reads_on_target(target)?;
         Ok(reads.iter().any(|read| read.verb == "list" && read.resource == "deployments").then_some(()))
     })
@@ -141,7 +141,7 @@ async fn a_manager_that_cannot_be_read_leaves_its_component_ready() -> Result<()
     server.always(reads.clone(), Answer::failure(503, "ServiceUnavailable", "away"));
     let (before, hub) = (server.count(&reads), stage.hub.audit()?.mark()?);
     stage.annotate("unread", "example.org/look", "again").await?;
-    server.wait_for(before + 1, &reads, SOON).await?;
+    server.wait_for(before + 1, &reads, DEADLINE).await?;
     let settled = stage.until_settled("unread").await?;
     assert_eq!(settled.status.and_then(|status| status.state), Some(State::Ready));
     assert_eq!(stage.writes_on_hub(hub)?, []);

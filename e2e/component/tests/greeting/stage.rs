@@ -30,14 +30,14 @@ use serde_json::{Value, json};
 use testbed::{Access, AuditEvent, AuditMark, Cluster, SharedTestEnv, crd_is_served, until, until_quiet};
 use tokio::task::JoinHandle;
 
-/// Longest wait for anything here.
-pub(crate) const SOON: Duration = Duration::from_mins(1);
+/// Deadline of each wait.
+pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 /// Silence that counts as rest: longer than the second by which the driver delays reports of work in progress.
-const REST: Duration = Duration::from_secs(2);
+const IDLE_DURATION: Duration = Duration::from_secs(2);
 /// uid of the Kyma that managed components belong to.
 pub(crate) const KYMA_UID: &str = "22222222-this-kyma";
 
-const SECRET: &str = "access";
+const ACCESS_SECRET: &str = "access";
 const TARGET_NAMESPACE: &str = "kyma-system";
 
 static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
@@ -52,7 +52,7 @@ pub(crate) struct Stage {
 }
 
 /// Roles and users for a component that the test runs itself.
-pub(crate) struct Room {
+pub(crate) struct ConformanceEnv {
     pub(crate) trial: ConformanceSetup,
     pub(crate) namespace: String,
     pub(crate) hub_kubeconfig: String,
@@ -67,7 +67,7 @@ impl Stage {
     }
 
     /// Returns the place in which a test runs the component itself.
-    pub(crate) async fn place(name: &str) -> Result<Room> {
+    pub(crate) async fn conformance_env(name: &str) -> Result<ConformanceEnv> {
         let stage = Self::prepared(name).await?;
         let user = stage.hub_user().await?;
         let trial = ConformanceSetup {
@@ -76,9 +76,9 @@ impl Stage {
             settings: stage.settings()?,
             kubeconfig: stage.target.service_account("default", &stage.namespace).await?.kubeconfig(),
             target_admin: stage.target.client()?,
-            step_timeout: SOON,
+            step_timeout: DEADLINE,
         };
-        Ok(Room { trial, namespace: stage.namespace.clone(), hub_kubeconfig: user.kubeconfig() })
+        Ok(ConformanceEnv { trial, namespace: stage.namespace.clone(), hub_kubeconfig: user.kubeconfig() })
     }
 
     /// Without one.
@@ -148,9 +148,9 @@ impl Stage {
 
     pub(crate) async fn put_access(&self, kubeconfig: &str) -> Result<()> {
         let secrets: Api<Secret> = Api::namespaced(self.hub.client()?, &self.namespace);
-        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET},
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": ACCESS_SECRET},
             "stringData": {"config": kubeconfig}});
-        secrets.patch(SECRET, &PatchParams::apply("test").force(), &Patch::Apply(&secret)).await?;
+        secrets.patch(ACCESS_SECRET, &PatchParams::apply("test").force(), &Patch::Apply(&secret)).await?;
         Ok(())
     }
 
@@ -175,7 +175,7 @@ impl Stage {
 
     async fn create_with(&self, name: &str, mut metadata: Value, mut spec: Value) -> Result<Greeting> {
         metadata["name"] = name.into();
-        spec["target"] = json!({"kubeconfigSecretRef": {"name": SECRET, "key": "config"}});
+        spec["target"] = json!({"kubeconfigSecretRef": {"name": ACCESS_SECRET, "key": "config"}});
         let greeting = json!({"apiVersion": "demo.kyma-project.io/v1alpha1", "kind": "Greeting",
             "metadata": metadata, "spec": spec});
         Ok(self.greetings()?.create(&PostParams::default(), &serde_json::from_value(greeting)?).await?)
@@ -192,7 +192,7 @@ impl Stage {
         self.pauses()?.create(&PostParams::default(), &serde_json::from_value(pause)?).await?;
         let (process, _) = self.running.as_ref().context("the component runs")?;
         let line = format!(r#"pauses{{operator="greeting-component",scope="{scope}"}} 1"#);
-        until(&line, SOON, || async { Ok(process.metrics.render()?.contains(&line).then_some(())) }).await
+        until(&line, DEADLINE, || async { Ok(process.metrics.render()?.contains(&line).then_some(())) }).await
     }
 
     /// Deletes a Pause.
@@ -256,7 +256,7 @@ impl Stage {
 
     pub(crate) async fn until_gone(&self, name: &str) -> Result<()> {
         let greetings = self.greetings()?;
-        until(&format!("{name} is gone"), SOON, || async {
+        until(&format!("{name} is gone"), DEADLINE, || async {
             Ok(greetings.get_opt(name).await?.is_none().then_some(()))
         })
         .await
@@ -280,10 +280,11 @@ impl Stage {
         .await
     }
 
-    /// Waits until nothing has come from the component for `REST`, in which it would have answered every event.
+    /// Waits until nothing has come from the component for `IDLE_DURATION`, in which it would have answered every
+    /// event.
     pub(crate) async fn until_settled(&self, name: &str) -> Result<Greeting> {
         let of_component = |event: &AuditEvent| event.user.contains(&self.namespace);
-        until_quiet(&[&self.hub, &self.target], REST, SOON, of_component).await?;
+        until_quiet(&[&self.hub, &self.target], IDLE_DURATION, DEADLINE, of_component).await?;
         Ok(self.greetings()?.get(name).await?)
     }
 
@@ -294,7 +295,7 @@ impl Stage {
         is: impl Fn(&Greeting) -> bool,
     ) -> Result<Greeting> {
         let greetings = self.greetings()?;
-        let found = until(&format!("{name}: {what}"), SOON, || async {
+        let found = until(&format!("{name}: {what}"), DEADLINE, || async {
             Ok(greetings.get_opt(name).await?.filter(&is))
         })
         .await;
@@ -317,7 +318,7 @@ impl Stage {
     }
 
     pub(crate) async fn until_greeting(&self, name: &str, text: Option<&str>) -> Result<()> {
-        until(&format!("{name} says {text:?}"), SOON, || async {
+        until(&format!("{name} says {text:?}"), DEADLINE, || async {
             Ok((self.greeting_on_target(name).await?.as_deref() == text).then_some(()))
         })
         .await
@@ -401,7 +402,7 @@ impl Stage {
         apply_documents(&self.target, &binding, &self.namespace).await?;
         // The API server learns of roles through watches, and a component that may not read the hub's identity ends.
         let namespaces: Api<Namespace> = Api::all(self.hub_user().await?.client()?);
-        until("the component may read the hub's identity", SOON, || async {
+        until("the component may read the hub's identity", DEADLINE, || async {
             Ok(namespaces.get("kube-system").await.ok().map(drop))
         })
         .await

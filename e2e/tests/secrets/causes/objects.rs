@@ -4,7 +4,7 @@ use kyma_api::Reason;
 use serde_json::{Value, json};
 
 use super::sources::manifests;
-use crate::planted::{WORD, secret};
+use crate::planted::{HARMLESS_WORD, secret};
 use crate::world::{Row, World};
 
 pub(crate) fn rows(world: &World) -> Vec<Row> {
@@ -80,7 +80,7 @@ fn refused() -> Vec<(&'static str, Value)> {
 fn immutable_secret(password: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"},
-        "immutable": true, "stringData": {"password": password, WORD: WORD},
+        "immutable": true, "stringData": {"password": password, HARMLESS_WORD: HARMLESS_WORD},
     })
 }
 

@@ -7,8 +7,8 @@ use kyma_api::Reason;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::planted::{WORD, secret, secret_in_url};
-use crate::world::{PULLER, Row, World};
+use crate::planted::{HARMLESS_WORD, secret, secret_in_url};
+use crate::world::{REGISTRY_USER, Row, World};
 
 pub(crate) async fn rows(world: &World) -> Result<Vec<Row>> {
     let mut rows = texts(world);
@@ -20,7 +20,7 @@ pub(crate) async fn rows(world: &World) -> Result<Vec<Row>> {
 /// Returns a source of one harmless ConfigMap.
 pub(crate) fn content(world: &World, name: &str) -> Value {
     let manifest = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": WORD}, "data": {WORD: WORD},
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": HARMLESS_WORD}, "data": {HARMLESS_WORD: HARMLESS_WORD},
     });
     manifests(world, name, manifest.to_string())
 }
@@ -96,7 +96,7 @@ fn addresses(world: &World) -> Vec<Row> {
 /// Creates pull secrets that do not lead to the module, and returns a row for each.
 async fn passwords(world: &World) -> Result<Vec<Row>> {
     let address = world.locked.address();
-    let auth = |password: &str| STANDARD.encode(format!("{PULLER}:{password}"));
+    let auth = |password: &str| STANDARD.encode(format!("{REGISTRY_USER}:{password}"));
     let auths = |entry: Value| json!({"auths": {&address: entry}}).to_string();
     let configs = [
         (

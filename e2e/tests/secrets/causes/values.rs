@@ -4,7 +4,7 @@ use anyhow::Result;
 use kyma_api::Reason;
 use serde_json::{Value, json};
 
-use crate::planted::{WORD, secret};
+use crate::planted::{HARMLESS_WORD, secret};
 use crate::world::{Row, World};
 
 /// The chart's only template. `mode` selects what is done with the secret; by default it goes into a Secret.
@@ -34,7 +34,7 @@ stringData: {password: {{ $secret | quote }}}
 "#;
 
 pub(crate) async fn rows(world: &World) -> Result<Vec<Row>> {
-    let name = format!("{WORD}-chart");
+    let name = format!("{HARMLESS_WORD}-chart");
     let schema = json!({"type": "object", "properties": {
         "number": {"type": "integer"},
         "pattern": {"type": "string", "pattern": "^a$"},

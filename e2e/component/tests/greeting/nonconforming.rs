@@ -7,9 +7,9 @@ use kyma_sdk::{Component, Context, Failure, Progress, Removal, Rule};
 
 /// Writes what has nothing to do with its spec, and leaves it behind.
 #[derive(Debug)]
-pub(crate) struct Sloppy;
+pub(crate) struct NonconformingComponent;
 
-impl Component for Sloppy {
+impl Component for NonconformingComponent {
     type Resource = Greeting;
 
     const NAME: &'static str = Hello::NAME;

@@ -7,11 +7,11 @@ use crate::compare::Findings;
 use crate::outcome::Outcome;
 
 /// Reasons that a retry rarely resolves.
-const LASTING: [Reason; 3] = [Reason::HookFailed, Reason::ApplyRefused, Reason::RenderFailed];
+const LASTING_REASONS: [Reason; 3] = [Reason::HookFailed, Reason::ApplyRefused, Reason::RenderFailed];
 /// Reasons of a chart or its values with which helm prints nothing either.
-const UNPRINTABLE: [Reason; 2] = [Reason::RenderFailed, Reason::ValuesInvalid];
+const UNRENDERABLE_REASONS: [Reason; 2] = [Reason::RenderFailed, Reason::ValuesInvalid];
 /// Words with which the component reports that the target refuses an object as invalid.
-const INVALID: &str = ": refused as invalid: ";
+const INVALID_OBJECT_TEXT: &str = ": refused as invalid: ";
 
 pub(crate) fn condition<'a>(component: &'a HelmComponent, aspect: &str) -> Option<&'a Condition> {
     let mut conditions = component.status.iter().flat_map(|status| status.conditions.iter().flatten());
@@ -21,25 +21,26 @@ pub(crate) fn condition<'a>(component: &'a HelmComponent, aspect: &str) -> Optio
 /// Reports whether the chart cannot be rendered with its values, as opposed to a missing chart.
 pub(crate) fn is_not_printed(component: &HelmComponent) -> bool {
     condition(component, "Rendered").is_some_and(|rendered| {
-        rendered.status == "False" && UNPRINTABLE.iter().any(|reason| rendered.reason == reason.as_str())
+        rendered.status == "False"
+            && UNRENDERABLE_REASONS.iter().any(|reason| rendered.reason == reason.as_str())
     })
 }
 
 /// Returns the failure if a retry rarely resolves it.
-pub(crate) fn lasting(component: &HelmComponent) -> Option<String> {
+pub(crate) fn lasting_failure(component: &HelmComponent) -> Option<String> {
     condition(component, "Ready")
-        .filter(|ready| LASTING.iter().any(|reason| ready.reason == reason.as_str()))
+        .filter(|ready| LASTING_REASONS.iter().any(|reason| ready.reason == reason.as_str()))
         .map(|ready| format!("{}: {}", ready.reason, ready.message))
 }
 
 /// Returns the hook that failed, from the condition Ready.
-pub(crate) fn failed_hook(said: &str) -> Option<&str> {
-    said.strip_prefix("HookFailed: ")
+pub(crate) fn failed_hook(ready_message: &str) -> Option<&str> {
+    ready_message.strip_prefix("HookFailed: ")
 }
 
 /// Reports whether the target refuses the hook, which fails in helm too.
 pub(crate) fn is_invalid(hook: &str) -> bool {
-    hook.contains(INVALID)
+    hook.contains(INVALID_OBJECT_TEXT)
 }
 
 /// Reports whether nothing of the chart is applied before the hook has run.
@@ -48,11 +49,11 @@ pub(crate) fn comes_first(hook: &str) -> bool {
 }
 
 /// Checks that everything not Ready has a reason on the target that the component names.
-pub(crate) fn explained(
+pub(crate) fn explain(
     component: &HelmComponent,
     findings: Findings,
     hook: Option<&str>,
-    said: &str,
+    ready_message: &str,
 ) -> Result<Outcome, String> {
     let message = |aspect: &str| {
         let found = condition(component, aspect).filter(|condition| condition.status == "False");
@@ -74,7 +75,7 @@ pub(crate) fn explained(
     let complete =
         findings.missing.is_empty() && findings.refused.is_empty() && unhealthy.is_none() && hook.is_none();
     if complete != (state == Some(State::Ready)) {
-        return Err(format!("{state:?}: {said}"));
+        return Err(format!("{state:?}: {ready_message}"));
     }
     let hook = hook.map(str::to_owned);
     Ok(Outcome { findings, unhealthy, hook, ..Outcome::default() })
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_is_told_from_other_faults() {
+    fn a_failed_hook_is_distinguished_from_other_faults() {
         let hook = failed_hook("HookFailed: post-install hook Job.batch n/a: refused as invalid: spec.x");
         assert!(hook.is_some_and(|hook| is_invalid(hook) && !comes_first(hook)));
         let late = failed_hook("HookFailed: pre-install hook Job.batch n/a: it failed");

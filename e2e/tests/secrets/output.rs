@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Result;
 use e2e::emitted::Output;
 
-use crate::planted::WORD;
+use crate::planted::HARMLESS_WORD;
 use crate::world::World;
 
 /// Returns the output of kymactl commands about the Kyma.
 pub(crate) async fn kymactl(world: &World) -> Result<Vec<Output>> {
     let mut all = Vec::new();
-    let way = ["target", "test", WORD, "--allow-loopback-targets"];
+    let way = ["target", "test", HARMLESS_WORD, "--allow-loopback-targets"];
     for arguments in [&["status"] as &[&str], &["status", "--output=json"], &way] {
         let output = world.landscape.kymactl().args(arguments).output().await?;
         let text = [output.stdout, output.stderr].concat();
@@ -28,7 +28,7 @@ pub(crate) fn without_the_word(outputs: &[Output]) -> BTreeSet<&str> {
         // Only kyma-operator's metrics name objects, namely Kymas; in those of other operators a reason is
         // searched.
         let has_no_names = output.kind.starts_with("metrics of ") && !output.kind.ends_with("kyma-operator");
-        let word = if has_no_names { "AccessInvalid" } else { WORD };
+        let word = if has_no_names { "AccessInvalid" } else { HARMLESS_WORD };
         *seen.entry(&output.kind).or_default() |= output.text.contains(word);
     }
     seen.into_iter().filter(|(_, found)| !found).map(|(kind, _)| kind).collect()
