@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verb_a_resource_and_a_name_that_nobody_uses_are_idle_each_for_itself() {
+    fn unused_verbs_resources_and_names_are_reported_separately() {
         let all = [done("get", "as", "one"), done("get", "bs", "one"), done("watch", "as", "one")];
         let rules = [rule(&["as", "bs"], &["get"], &[]), rule(&["as"], &["watch"], &["one"])];
         assert_eq!(judged(&rules, &all, &[]), [""; 0]);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_without_a_right_is_told() {
+    fn requests_without_a_right_are_reported() {
         let rules = [rule(&["as"], &["get"], &["one"])];
         let uses = [done("get", "as", "one"), done("get", "as", "two"), done("patch", "as/status", "one")];
         let untold = ["get as.x.io two in n", "patch as.x.io/status one in n"]

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn added_removed_and_changed_objects_are_told_apart() {
+    fn added_removed_and_changed_objects_are_distinguished() {
         let key = |name: &str| Key::of("", "ConfigMap", &json!({"name": name, "namespace": "n"}));
         let snapshot = |entries: &[(&str, i32)]| {
             entries.iter().map(|(name, value)| (key(name), json!({"v": value}))).collect()

@@ -74,7 +74,7 @@ async fn scenario(size: Size) -> Result<()> {
     let still = until_stopped(&hub, size.targets - size.limit).await?;
     ensure!(still == untouched, "{untouched} Kymas had lost nothing, after a restart {still}");
 
-    let asked = mean_it(&hub).await?;
+    let asked = confirm_deletions(&hub).await?;
     ensure!(asked.contains_key(PAUSE), "{asked:?}");
     landscape.stop().await
 }
@@ -107,7 +107,7 @@ async fn until_stopped(hub: &Client, least: usize) -> Result<usize> {
 }
 
 /// Confirms each operator's brake until all deletions are done. Returns the uids of the brake's Pauses.
-async fn mean_it(hub: &Client) -> Result<BTreeMap<String, Option<String>>> {
+async fn confirm_deletions(hub: &Client) -> Result<BTreeMap<String, Option<String>>> {
     let kymas: Api<Kyma> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
     let pauses: Api<Pause> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
     let mut asked = BTreeMap::new();

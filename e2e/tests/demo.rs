@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 #[test]
-fn the_demo_tells_each_step_and_leaves_nothing_running() -> Result<()> {
+fn the_demo_prints_each_step_and_leaves_nothing_running() -> Result<()> {
     let scratch = tempfile::tempdir()?;
     let state = scratch.path().join("state");
     let (output, report) = demo(&state, &scratch.path().join("report.json"))?;

@@ -22,7 +22,7 @@ const COUNTS: [(&str, usize); 7] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_made_up_object_ends_with_a_condition_or_a_refusal() {
+async fn each_generated_object_gets_a_condition_or_a_refusal() {
     scenario().await.unwrap();
 }
 

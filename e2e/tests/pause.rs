@@ -27,7 +27,7 @@ const DEADLINE: Duration = Duration::from_mins(2);
 const WORLD: &str = "world";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_paused_stands_still_and_goes_on_afterwards() {
+async fn a_paused_kyma_stands_still_and_continues_afterwards() {
     scenario().await.unwrap();
 }
 

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_given_out_once_though_nobody_listens_there_yet() {
+    fn an_address_is_returned_once_even_without_a_listener() {
         let address = free_address().unwrap();
         assert!(claim(address).is_none(), "{address}");
         assert!(TcpListener::bind(address).is_ok(), "its server can have it");

@@ -179,7 +179,7 @@ async fn controllers_finalize_namespaces_and_collect_what_lost_its_owner() -> Re
 }
 
 #[tokio::test]
-async fn clusters_of_one_bed_share_nothing() -> Result<()> {
+async fn clusters_of_one_test_env_share_nothing() -> Result<()> {
     let (hub, target) = futures::future::try_join(hub(), target()).await?;
     let namespace = hub.namespace("only-here").await?;
     let elsewhere: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(target.client()?);
@@ -209,7 +209,7 @@ async fn clusters_side_by_side_have_nodes_of_their_own() -> Result<()> {
 }
 
 #[tokio::test]
-async fn users_may_do_what_rbac_says() -> Result<()> {
+async fn rbac_applies_to_users() -> Result<()> {
     let hub = hub().await?;
     let namespace = hub.namespace("users").await?;
     let account = hub.service_account(&namespace, "robot").await?;
@@ -327,7 +327,7 @@ async fn names_of_clusters_are_plain_words_used_once() -> Result<()> {
 }
 
 #[tokio::test]
-async fn registries_serve_plain_http_and_ask_for_a_password_where_told() -> Result<()> {
+async fn registries_serve_plain_http_and_require_a_configured_password() -> Result<()> {
     let registry = TEST_ENV.registry().await?;
     let password_proxy = registry.behind_password("user", "word").await?;
     assert_eq!(status(registry.address(), "").await?, 200);

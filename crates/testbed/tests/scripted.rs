@@ -46,7 +46,7 @@ async fn get(client: &Client, path: &str) -> Result<http::Response<Body>, kube::
 }
 
 #[tokio::test]
-async fn what_no_rule_answers_reaches_the_cluster() -> Result<()> {
+async fn a_request_without_a_rule_reaches_the_cluster() -> Result<()> {
     let hub = hub().await?;
     let server = ScriptedServer::in_front_of(&hub).await?;
     server.next(
@@ -66,7 +66,7 @@ async fn what_no_rule_answers_reaches_the_cluster() -> Result<()> {
 }
 
 #[tokio::test]
-async fn tokens_are_passed_on_as_who_they_are() -> Result<()> {
+async fn tokens_keep_their_identity_when_passed_on() -> Result<()> {
     let hub = hub().await?;
     let server = ScriptedServer::in_front_of(&hub).await?;
     let robot = hub.service_account("default", "robot").await?;

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn only_rows_that_changed_are_told() {
+    fn only_changed_rows_are_printed() {
         let mut rows = Rows::new();
         assert_eq!(update(&mut rows, &kyma("Processing")), ["one lantern 1.0.0 Processing"]);
         assert!(update(&mut rows, &kyma("Processing")).is_empty());

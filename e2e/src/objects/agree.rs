@@ -175,7 +175,7 @@ mod tests {
 
     /// An unknown rule would have most objects of its kind refused.
     #[test]
-    fn every_rule_of_our_kinds_is_known() {
+    fn every_rule_of_the_crds_is_known() {
         let mut generator = ObjectGenerator::new(1);
         let mut known = 0;
         for schema in kinds().unwrap().iter().flat_map(|kind| within(&kind.spec)) {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_excludes_each_other_is_never_drawn_together_unless_nobody_cares() {
+    fn exclusive_fields_are_generated_together_only_if_careless() {
         let field = json!({"type": "boolean"});
         let schema = json!({
             "type": "object", "properties": {"ocm": field, "chart": field, "manifests": field},

@@ -85,12 +85,12 @@ impl ObjectGenerator {
     }
 
     fn labels(&mut self) -> Value {
-        let mut held = Map::new();
+        let mut result = Map::new();
         for _ in 0..self.rng.usize(..3) {
             let value = self.one_of(&["true", "false", "", "regular", "sentinel", "anchor"]).to_owned();
-            held.insert((*self.one_of(&LABELS)).to_owned(), json!(value));
+            result.insert((*self.one_of(&LABELS)).to_owned(), json!(value));
         }
-        Value::Object(held)
+        Value::Object(result)
     }
 
     /// Generates a value that satisfies the schema.
@@ -112,7 +112,7 @@ impl ObjectGenerator {
     }
 
     pub(super) fn map(&mut self, schema: &Value, depth: usize, fields: Fields) -> Value {
-        let mut held = Map::new();
+        let mut result = Map::new();
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
             let is_required =
                 schema["required"].as_array().is_some_and(|all| all.iter().any(|one| one == name));
@@ -123,7 +123,7 @@ impl ObjectGenerator {
                 Fields::Careless => self.rng.bool(),
             };
             if is_wanted {
-                held.insert(name.clone(), self.value(property, depth + 1));
+                result.insert(name.clone(), self.value(property, depth + 1));
             }
         }
         let entries = match fields {
@@ -139,12 +139,12 @@ impl ObjectGenerator {
                 Some(schema) => self.value(schema, depth + 1),
                 None => self.free_form(depth + 1),
             };
-            held.insert(name, value);
+            result.insert(name, value);
         }
         if fields != Fields::Careless {
-            self.agree(schema, &mut held, depth);
+            self.agree(schema, &mut result, depth);
         }
-        Value::Object(held)
+        Value::Object(result)
     }
 
     /// Generates at most this many items, without those that exclude each other.
@@ -250,7 +250,7 @@ mod tests {
 
     /// Otherwise all objects with such a field would be refused.
     #[test]
-    fn for_each_text_of_our_kinds_there_is_a_word_that_fits() {
+    fn a_word_fits_each_text_of_the_crds() {
         let mut generator = ObjectGenerator::new(1);
         let mut open: Vec<Value> = kinds().unwrap().into_iter().map(|kind| kind.spec).collect();
         while let Some(schema) = open.pop() {

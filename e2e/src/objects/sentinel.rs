@@ -54,7 +54,10 @@ pub(super) async fn measure_reaction(hub: &Client, number: usize) -> Result<Dura
 
 fn awaits(object: &Value, type_: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|held| held["type"] == type_ && held["reason"] == "AwaitingAccess")
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition["type"] == type_ && condition["reason"] == "AwaitingAccess")
 }
 
 /// Deletes objects and their finalizers.

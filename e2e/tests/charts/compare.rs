@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_an_object_is_told_in_one_order() {
+    fn causes_of_a_refused_object_are_listed_in_one_order() {
         let cause = |field: &str| StatusCause {
             reason: "FieldValueTypeInvalid".to_owned(),
             message: "Invalid value: \"null\"".to_owned(),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_waits_only_for_what_is_refused_of_another_kind() {
+    fn absent_objects_are_excused_by_a_refused_object_of_another_kind() {
         let absent = vec!["Job.batch n/b is not on the target".to_owned()];
         let mut findings = Findings { absent, ..Findings::default() };
         assert_eq!(findings.lost().len(), 1);

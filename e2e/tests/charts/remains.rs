@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_names_are_told_without_what_is_generated() {
+    fn generated_names_are_listed_without_their_suffix() {
         let volumes = ["pvc-1", "pvc-2"].map(|name| added("PersistentVolume", name));
         let kept =
             [added("Namespace", "n"), added("Pod", "setup-x7z"), volumes[0].clone(), volumes[1].clone()];

@@ -14,7 +14,7 @@ use crate::world::{row, row_alone};
 fn a_secret_that_comes_late_starts_work_within_a_second() -> Result<()> {
     row_alone("late-secret", async |row| {
         Box::pin(until_within_a_second(row, async |row| {
-            row.wish(row.content("1")).await?;
+            row.apply_source(row.content("1")).await?;
             let missing = format!("no access secret kcp-system/kubeconfig-{}", row.name);
             row.is_stuck("Ready", Reason::AwaitingAccess, &missing).await?;
             let kubeconfig = row.access.kubeconfig();
@@ -45,7 +45,7 @@ fn a_secret_that_vanishes_takes_nothing_with_it() -> Result<()> {
 }
 
 #[test]
-fn what_is_no_kubeconfig_is_refused() -> Result<()> {
+fn an_invalid_kubeconfig_is_refused() -> Result<()> {
     row("no-kubeconfig", async |row| {
         broken_access(row, "CANARY: [not, a, kubeconfig", Reason::AccessInvalid, "kubeconfig").await
     })
@@ -89,7 +89,7 @@ fn a_kubeconfig_that_leads_to_the_hub_is_refused() -> Result<()> {
         let kubeconfig = way.kubeconfig();
         crate::target::allow_all(hub, "way-back", "hub").await?;
         row.grant(&kubeconfig).await?;
-        row.wish(row.content("1")).await?;
+        row.apply_source(row.content("1")).await?;
         row.is_stuck("Ready", Reason::TargetIsHub, "hub").await?;
         let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(hub.client()?);
         ensure!(namespaces.get_opt(&row.name).await?.is_none(), "nothing may be written to the hub");
@@ -107,7 +107,7 @@ async fn broken_access(row: &Row, broken: &str, reason: Reason, words: &str) -> 
     // The operator watches Secrets and components separately: before it has received the Secret, it may apply the
     // change through the former access.
     row.is_stuck("TargetReachable", reason, words).await?;
-    row.wish(row.content("2")).await?;
+    row.apply_source(row.content("2")).await?;
     row.is_stuck("TargetReachable", reason, words).await?;
     ensure!(row.traces().await? == before, "the target must stay as it was");
     row.grant(&row.access.kubeconfig()).await?;

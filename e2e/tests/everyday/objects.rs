@@ -18,11 +18,11 @@ fn an_object_that_the_target_refuses_does_not_hold_up_the_others() -> Result<()>
             format!("{service}\n---\n{}", config_map("content", &row.name, "2"))
         };
         let refused = row.world.file_server.put("refused-object-2.yaml", manifest("CANARY_PORT"));
-        row.wish(json!({"manifests": {"url": refused}})).await?;
+        row.apply_source(json!({"manifests": {"url": refused}})).await?;
         row.is_stuck("Applied", Reason::ApplyRefused, "berth").await?;
         row.holds("2").await?;
         let taken = row.world.file_server.put("refused-object-3.yaml", manifest("http"));
-        row.wish(json!({"manifests": {"url": taken}})).await?;
+        row.apply_source(json!({"manifests": {"url": taken}})).await?;
         row.is_ready().await
     })
 }
@@ -35,8 +35,10 @@ fn a_kind_that_the_target_lacks_holds_up_only_its_own_objects() -> Result<()> {
             "apiVersion": "cranes.example.com/v1", "kind": "Crane", "metadata": {"name": "big"}, "spec": {},
         });
         let manifest = format!("{crane}\n---\n{}", config_map("content", &row.name, "1"));
-        row.wish(json!({"manifests": {"url": row.world.file_server.put("missing-kind.yaml", manifest)}}))
-            .await?;
+        row.apply_source(
+            json!({"manifests": {"url": row.world.file_server.put("missing-kind.yaml", manifest)}}),
+        )
+        .await?;
         row.is_stuck("DependenciesReady", Reason::DependencyMissing, "Crane").await?;
         row.holds("1").await?;
         crate::kinds::crane(&row.world.quay).await?;

@@ -64,11 +64,11 @@ impl Row {
     }
 
     /// Creates the component with this source; the canary is among the user's values.
-    pub(crate) async fn wish(&self, source: Value) -> Result<()> {
-        self.wish_with(source, json!({"token": self.canary()})).await
+    pub(crate) async fn apply_source(&self, source: Value) -> Result<()> {
+        self.apply_with_values(source, json!({"token": self.canary()})).await
     }
 
-    pub(crate) async fn wish_with(&self, source: Value, values: Value) -> Result<()> {
+    pub(crate) async fn apply_with_values(&self, source: Value, values: Value) -> Result<()> {
         let component = json!({
             "apiVersion": "component.kyma-project.io/v1alpha1",
             "kind": "HelmComponent",
@@ -94,7 +94,7 @@ impl Row {
     /// Installs a working component before the failure.
     pub(crate) async fn install(&self) -> Result<()> {
         self.grant(&self.access.kubeconfig()).await?;
-        self.wish(self.content("1")).await?;
+        self.apply_source(self.content("1")).await?;
         self.is_ready().await?;
         self.holds("1").await
     }
@@ -176,15 +176,15 @@ impl Row {
         let kubeconfig: Value = serde_saphyr::from_str(&self.access.kubeconfig())?;
         let token = kubeconfig["users"][0]["user"]["token"].as_str().context("the access has a token")?;
         let secrets = [self.canary(), token.to_owned(), REGISTRY_LOGIN.1.to_owned(), "CANARY".to_owned()];
-        self.world.nobody_told(&secrets).await
+        self.world.check_secrets_hidden(&secrets).await
     }
 }
 
 /// Reports whether the condition's message contains these words.
 pub(crate) fn says(object: &Value, type_: &str, words: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array();
-    let mut messages = conditions.into_iter().flatten().filter(|held| held["type"] == type_);
-    messages.any(|held| held["message"].as_str().is_some_and(|message| message.contains(words)))
+    let mut messages = conditions.into_iter().flatten().filter(|condition| condition["type"] == type_);
+    messages.any(|condition| condition["message"].as_str().is_some_and(|message| message.contains(words)))
 }
 
 /// Waits until the object is as wanted and returns it; otherwise the error shows its status.

@@ -16,7 +16,7 @@ fn a_registry_that_is_down_is_waited_for() -> Result<()> {
     row("registry-down", async |row| {
         row.world.push("buoy", "1.0.0").await?;
         row.grant(&row.access.kubeconfig()).await?;
-        row.wish(ocm(&row.world.proxy, "buoy", "1.0.0")).await?;
+        row.apply_source(ocm(&row.world.proxy, "buoy", "1.0.0")).await?;
         row.is_stuck("Rendered", Reason::SourceUnreachable, &row.world.proxy.address()).await?;
         row.world.proxy.open().await?;
         row.is_ready().await
@@ -29,10 +29,10 @@ fn i122_i127_i128_a_registry_that_wants_a_password_gets_the_right_one_in_the_end
         row.world.push("barge", "1.0.0").await?;
         row.grant(&row.access.kubeconfig()).await?;
         let mut source = ocm(&row.world.locked, "barge", "1.0.0");
-        row.wish(source.clone()).await?;
+        row.apply_source(source.clone()).await?;
         row.is_stuck("Rendered", Reason::SourceUnauthorized, &row.world.locked.address()).await?;
         source["pullSecretRef"] = json!({"name": "puller"});
-        row.wish(source).await?;
+        row.apply_source(source).await?;
         row.is_stuck("Rendered", Reason::SourceUnauthorized, "puller").await?;
         pull_secret(row, "canary-wrong-password").await?;
         row.is_stuck("Rendered", Reason::SourceUnauthorized, &row.world.locked.address()).await?;
@@ -46,7 +46,7 @@ fn a_version_that_is_not_published_yet_is_waited_for() -> Result<()> {
     row("not-published", async |row| {
         row.grant(&row.access.kubeconfig()).await?;
         let source = json!({"ocm": {"component": "kyma-project.io/module/cutter", "version": "1.0.0"}});
-        row.wish(source).await?;
+        row.apply_source(source).await?;
         row.is_stuck("Rendered", Reason::SourceNotFound, "cutter").await?;
         row.world.push("cutter", "1.0.0").await?;
         row.is_ready().await
@@ -60,7 +60,7 @@ fn content_with_another_digest_is_not_used() -> Result<()> {
         let right = config_map("content", &row.name, "2").to_string();
         let tampered = config_map("content", &row.name, "3").to_string();
         let url = row.world.file_server.put("wrong-digest.yaml", tampered);
-        row.wish(json!({"manifests": {"url": url, "digest": sha256(&right)}})).await?;
+        row.apply_source(json!({"manifests": {"url": url, "digest": sha256(&right)}})).await?;
         row.is_stuck("Rendered", Reason::DigestMismatch, "digest").await?;
         row.holds("1").await?;
         row.world.file_server.put("wrong-digest.yaml", right);
@@ -74,10 +74,11 @@ fn a_broken_manifest_leaves_what_is_installed() -> Result<()> {
     row("broken-yaml", async |row| {
         row.install().await?;
         let broken = "apiVersion: v1\nkind: ConfigMap\n  metadata: {name: [CANARY\n";
-        row.wish(json!({"manifests": {"url": row.world.file_server.put("broken.yaml", broken)}})).await?;
+        row.apply_source(json!({"manifests": {"url": row.world.file_server.put("broken.yaml", broken)}}))
+            .await?;
         row.is_stuck("Rendered", Reason::ManifestInvalid, "line").await?;
         row.holds("1").await?;
-        row.wish(row.content("2")).await?;
+        row.apply_source(row.content("2")).await?;
         row.holds("2").await?;
         row.is_ready().await
     })
@@ -88,9 +89,9 @@ fn a_chart_that_does_not_render_says_why() -> Result<()> {
     row("unrendered", async |row| {
         row.grant(&row.access.kubeconfig()).await?;
         let chart = chart(row).await?;
-        row.wish_with(chart.clone(), json!({"token": row.canary()})).await?;
+        row.apply_with_values(chart.clone(), json!({"token": row.canary()})).await?;
         row.is_stuck("Rendered", Reason::RenderFailed, "name the pier").await?;
-        row.wish_with(chart, json!({"token": row.canary(), "pier": "north"})).await?;
+        row.apply_with_values(chart, json!({"token": row.canary(), "pier": "north"})).await?;
         row.is_ready().await
     })
 }
@@ -101,9 +102,9 @@ fn values_against_the_schema_name_the_key_and_not_the_value() -> Result<()> {
         row.grant(&row.access.kubeconfig()).await?;
         let chart = chart(row).await?;
         let values = |berths: Value| json!({"token": row.canary(), "pier": "north", "berths": berths});
-        row.wish_with(chart.clone(), values(json!(row.canary()))).await?;
+        row.apply_with_values(chart.clone(), values(json!(row.canary()))).await?;
         row.is_stuck("Rendered", Reason::ValuesInvalid, "berths").await?;
-        row.wish_with(chart, values(json!(2))).await?;
+        row.apply_with_values(chart, values(json!(2))).await?;
         row.is_ready().await
     })
 }

@@ -61,7 +61,7 @@ fn a_target_that_asks_to_slow_down_is_reported() -> Result<()> {
         behind(row, &scripted.access_of(&row.access).kubeconfig()).await?;
         let (begin, before) = (Instant::now(), scripted.requests().len());
         scripted.always(RequestMatcher::any(), Answer::too_many_requests(2));
-        row.wish(row.content("2")).await?;
+        row.apply_source(row.content("2")).await?;
         row.is_stuck("Ready", Reason::TargetThrottled, "").await?;
         scripted.wait_for(before + 4, &RequestMatcher::any(), DEADLINE).await?;
         let (asked, pauses) = (scripted.requests().len() - before, begin.elapsed().as_secs() / 2);
@@ -75,7 +75,7 @@ fn a_target_that_asks_to_slow_down_is_reported() -> Result<()> {
 /// Installs content through an access that can fail.
 async fn behind(row: &Row, kubeconfig: &str) -> Result<()> {
     row.grant(kubeconfig).await?;
-    row.wish(row.content("1")).await?;
+    row.apply_source(row.content("1")).await?;
     row.is_ready().await
 }
 
@@ -83,7 +83,7 @@ async fn behind(row: &Row, kubeconfig: &str) -> Result<()> {
 /// cluster must be installed.
 async fn during_the_fault(row: &Row, reason: Reason, words: &str) -> Result<()> {
     let before = row.traces().await?;
-    row.wish(row.content("2")).await?;
+    row.apply_source(row.content("2")).await?;
     row.is_stuck("TargetReachable", reason, words).await?;
     ensure!(row.traces().await? == before, "the target must stay as it was");
     let other = Row::new(row.world, &format!("{}-other", row.name)).await?;

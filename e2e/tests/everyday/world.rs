@@ -114,15 +114,15 @@ impl World {
         Api::<Namespace>::all(world.quay.client()?).create(&PostParams::default(), &system).await?;
         world.push("anchor", "1.0.0").await?;
         catalogue::assign(world.hub.clone(), "anchor", "1.0.0").await?;
-        world.settle("harbour", &world.harbour).await?;
-        world.settle("lake", &world.lake.target).await?;
-        world.bystanders = world.census().await?;
+        world.create_kyma("harbour", &world.harbour).await?;
+        world.create_kyma("lake", &world.lake.target).await?;
+        world.bystanders = world.bystander_versions().await?;
         ensure!(world.bystanders.len() == 4, "bystanders: {:?}", world.bystanders);
         Ok(world)
     }
 
     /// Creates a Kyma with module `anchor`, and waits until it is Ready.
-    async fn settle(&self, name: &str, target: &Cluster) -> Result<()> {
+    async fn create_kyma(&self, name: &str, target: &Cluster) -> Result<()> {
         let secret = self.landscape.access_secret(name, target).await?;
         Api::namespaced(self.hub.clone(), HUB_NAMESPACE).create(&PostParams::default(), &secret).await?;
         self.kymas().create(&PostParams::default(), &kyma(name, &["anchor"])?).await?;
@@ -157,7 +157,7 @@ impl World {
 
     /// Returns the unaffected objects with their resourceVersions: another Kyma, its content, and the modules of both
     /// Kymas.
-    pub(crate) async fn census(&self) -> Result<BTreeMap<String, String>> {
+    pub(crate) async fn bystander_versions(&self) -> Result<BTreeMap<String, String>> {
         let mut seen = BTreeMap::new();
         let harbour = self.kymas().get("harbour").await?;
         seen.insert("Kyma harbour".to_owned(), harbour.resource_version().unwrap_or_default());
@@ -174,13 +174,13 @@ impl World {
 
     /// Fails if an unaffected object was written.
     pub(crate) async fn bystanders_are_untouched(&self) -> Result<()> {
-        let now = self.census().await?;
+        let now = self.bystander_versions().await?;
         ensure!(now == self.bystanders, "bystanders were disturbed: {now:?} after {:?}", self.bystanders);
         Ok(())
     }
 
     /// Fails if a secret is in an operator's log, in an Event or in the status of an object.
-    pub(crate) async fn nobody_told(&self, secrets: &[String]) -> Result<()> {
+    pub(crate) async fn check_secrets_hidden(&self, secrets: &[String]) -> Result<()> {
         for operator in self.landscape.operators() {
             let log = std::fs::read_to_string(operator.log())?;
             for secret in secrets {
@@ -217,7 +217,10 @@ impl World {
 /// Reports whether a condition of the object has this status.
 pub(crate) fn condition_is(object: &Value, type_: &str, status: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|held| held["type"] == type_ && held["status"] == status)
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition["type"] == type_ && condition["status"] == status)
 }
 
 /// Returns a Kyma that follows channel `regular`.

@@ -59,7 +59,7 @@ impl Reactions {
 
 /// Measures one reaction of each operator.
 pub(crate) async fn react(world: &World) -> Result<Reactions> {
-    let number = world.turn();
+    let number = world.next_number();
     Ok(Reactions {
         edit: edit(world, number).await.context("an edit of the calm Kyma")?,
         drift: drift(world, number).await.context("drift on the calm target")?,

@@ -145,11 +145,11 @@ where
     until_or_why(&what, DEADLINE, || async {
         let found = serde_json::to_value(api.get(GUEST).await?)?;
         let conditions = &found["status"]["conditions"];
-        let fits = |held: &Value| {
+        let fits = |condition: &Value| {
             let says =
-                |field: &str, words: &str| held[field].as_str().is_some_and(|text| text.contains(words));
-            held["type"] == type_
-                && held["status"] != "True"
+                |field: &str, words: &str| condition[field].as_str().is_some_and(|text| text.contains(words));
+            condition["type"] == type_
+                && condition["status"] != "True"
                 && says("reason", row.reason)
                 && says("message", row.words)
         };

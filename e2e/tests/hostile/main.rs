@@ -21,7 +21,7 @@ use anyhow::Result;
 use world::World;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hostile_input_harms_nobody_else() {
+async fn hostile_input_harms_no_other_kyma() {
     Box::pin(scenario()).await.unwrap();
 }
 
@@ -33,7 +33,7 @@ async fn scenario() -> Result<()> {
     let catalogue = Box::pin(catalogue::scenario(&world));
     tokio::try_join!(kubeconfig, catalogue)?;
     Box::pin(own_kyma::scenario(&world)).await?;
-    target::nobody_repeats(&world).await?;
+    target::check_no_output_repeats(&world).await?;
     world.landscape.check()?;
     world.landscape.stop().await
 }

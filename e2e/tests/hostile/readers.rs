@@ -89,10 +89,12 @@ async fn refusal(world: &World, module: &str, spec: &Value) -> Result<(String, S
         let found = components.get_opt(&name).await?;
         let status = serde_json::to_value(found.and_then(|found| found.status))?;
         let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
-        let rendered = conditions.iter().find(|held| held["type"] == "Rendered" && held["status"] == "False");
-        let text = |held: &Value, field: &str| held[field].as_str().unwrap_or_default().to_owned();
+        let rendered = conditions
+            .iter()
+            .find(|condition| condition["type"] == "Rendered" && condition["status"] == "False");
+        let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
         Ok(rendered
-            .map(|held| (text(held, "reason"), text(held, "message")))
+            .map(|condition| (text(condition, "reason"), text(condition, "message")))
             .ok_or_else(|| status.to_string()))
     })
     .await

@@ -28,13 +28,13 @@ const DEADLINE: Duration = Duration::from_mins(2);
 
 pub(crate) async fn scenario(world: &World) -> Result<()> {
     for fault in all() {
-        Box::pin(moves_nobody(world, &fault)).await.with_context(|| fault.name.to_owned())?;
+        Box::pin(leaves_healthy_targets_alone(world, &fault)).await.with_context(|| fault.name.to_owned())?;
     }
     Ok(())
 }
 
 /// Repeats a fault that slowed down the healthy target: if the machine was busy, the next round passes.
-async fn moves_nobody(world: &World, fault: &Fault) -> Result<()> {
+async fn leaves_healthy_targets_alone(world: &World, fault: &Fault) -> Result<()> {
     let mut moved = Vec::new();
     for _ in 0..MAX_ROUNDS {
         let mut before = Vec::new();
@@ -72,7 +72,7 @@ async fn meet(world: &World, fault: &Fault) -> Result<Vec<Reactions>> {
     for (matching, answer) in fault.rules.clone() {
         world.hostile.always(matching, answer);
     }
-    world.grant(HOSTILE, &world.access, world.turn()).await?;
+    world.grant(HOSTILE, &world.access, world.next_number()).await?;
     until_or_why("every operator meets it", DEADLINE, || async {
         let requests = world.hostile.requests();
         let met = |name: &str| {
@@ -101,7 +101,7 @@ async fn meet(world: &World, fault: &Fault) -> Result<Vec<Reactions>> {
     }
     let memory = memory(world)?;
     world.hostile.clear();
-    world.grant(HOSTILE, &world.access, world.turn()).await?;
+    world.grant(HOSTILE, &world.access, world.next_number()).await?;
     world.is_ready(HOSTILE).await?;
     println!("{:<32} {memory} {:>6.1?}", fault.name, start.elapsed());
     ensure!(memory.most() <= MAX_MEMORY_KIB, "an operator holds too much: {memory}");
@@ -109,7 +109,7 @@ async fn meet(world: &World, fault: &Fault) -> Result<Vec<Reactions>> {
 }
 
 /// Checks that no output contains texts of the hostile target.
-pub(crate) async fn nobody_repeats(world: &World) -> Result<()> {
+pub(crate) async fn check_no_output_repeats(world: &World) -> Result<()> {
     let clusters = [&world.calm, &world.behind, &world.shop];
     let emitted = emitted::everywhere(&world.landscape, &clusters).await?;
     let leaks = emitted.iter().filter(|output| output.text.contains(PLANTED));

@@ -80,16 +80,16 @@ impl World {
         catalogue::assign(self.hub.clone(), module, version).await
     }
 
-    /// Creates or changes the access Secret of a Kyma. Another `turn` changes the Secret, so that everything is
+    /// Creates or changes the access Secret of a Kyma. Another `number` changes the Secret, so that everything is
     /// read again.
-    pub(crate) async fn grant(&self, kyma: &str, kubeconfig: &str, turn: usize) -> Result<()> {
+    pub(crate) async fn grant(&self, kyma: &str, kubeconfig: &str, number: usize) -> Result<()> {
         let name = format!("kubeconfig-{kyma}");
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {
                 "name": name,
                 "labels": {labels::KYMA_NAME: kyma},
-                "annotations": {"example.com/turn": turn.to_string()},
+                "annotations": {"example.com/turn": number.to_string()},
             },
             "stringData": {"config": kubeconfig},
         });
@@ -99,7 +99,7 @@ impl World {
     }
 
     /// Returns a new number each time.
-    pub(crate) fn turn(&self) -> usize {
+    pub(crate) fn next_number(&self) -> usize {
         self.turns.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -137,8 +137,8 @@ impl World {
 
 /// Returns status and reason of a condition.
 pub(crate) fn reason_of(conditions: &Value, type_: &str) -> Option<(String, String)> {
-    let held = conditions.as_array()?.iter().find(|held| held["type"] == type_)?;
-    Some((held["status"].as_str()?.to_owned(), held["reason"].as_str()?.to_owned()))
+    let condition = conditions.as_array()?.iter().find(|condition| condition["type"] == type_)?;
+    Some((condition["status"].as_str()?.to_owned(), condition["reason"].as_str()?.to_owned()))
 }
 
 /// Returns a Kyma that follows the channel `regular`.

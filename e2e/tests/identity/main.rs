@@ -33,7 +33,7 @@ async fn scenario() -> Result<()> {
 /// The kubeconfigs of two Kymas are swapped, and a version is released meanwhile.
 async fn swapped(world: &World) -> Result<()> {
     let marks = world.landscape.marks()?;
-    world.grant("west", &world.through_the_door()?).await?;
+    world.grant("west", &world.proxied_kubeconfig()?).await?;
     world.grant("east", &world.straight().await?).await?;
     // Operators watch Secrets and the catalogue separately: an operator that has not received the Secrets yet may
     // upgrade each Kyma on its own target.
@@ -53,7 +53,7 @@ async fn swapped(world: &World) -> Result<()> {
     ensure!(adopt.code == Some(1) && adopt.text.contains("TargetInUse"), "a neighbour's: {adopt:?}");
     world.nothing_was_written(&[1, 2], &marks)?;
 
-    world.grant("east", &world.through_the_door()?).await?;
+    world.grant("east", &world.proxied_kubeconfig()?).await?;
     world.grant("west", &world.straight().await?).await?;
     for kyma in ["east", "west"] {
         world.has(kyma, "1.1.0").await?;

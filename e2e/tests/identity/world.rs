@@ -62,7 +62,7 @@ impl World {
         let world = Self { landscape, at, hub, address: free_address()?, proxy: Mutex::default() };
         world.assign(VERSIONS[0]).await?;
         world.switch_to(1).await?;
-        world.create("east", &world.through_the_door()?).await?;
+        world.create("east", &world.proxied_kubeconfig()?).await?;
         world.create("west", &world.straight().await?).await?;
         for kyma in ["east", "west"] {
             world.has(kyma, VERSIONS[0]).await?;
@@ -107,7 +107,7 @@ impl World {
 
     /// Returns a kubeconfig for the cluster behind the forwarder, with a certificate that all clusters here accept
     /// for the same user.
-    pub(crate) fn through_the_door(&self) -> Result<String> {
+    pub(crate) fn proxied_kubeconfig(&self) -> Result<String> {
         let way = self.cluster(1).certificate_user(ACCESS_USER, None, Validity::Long)?;
         let ca = way.ca.clone();
         Ok(way.at(format!("https://{}", self.address), ca).kubeconfig())
@@ -222,14 +222,14 @@ impl World {
 
     /// Fails unless the target has the module in this version.
     pub(crate) async fn runs(&self, kyma: &str, version: &str) -> Result<()> {
-        let target = if kyma == "west" { 2 } else { self.behind_the_door()? };
+        let target = if kyma == "west" { 2 } else { self.proxied_cluster()? };
         let maps: Api<ConfigMap> = Api::namespaced(self.cluster(target).client()?, "kyma-system");
         let data = maps.get(MODULE).await?.data.unwrap_or_default();
         ensure!(data.get("version").is_some_and(|held| held == version), "{data:?} on cluster {target}");
         Ok(())
     }
 
-    fn behind_the_door(&self) -> Result<usize> {
+    fn proxied_cluster(&self) -> Result<usize> {
         let proxy = self.proxy.lock().unwrap();
         let upstream = proxy.as_ref().context("the proxy is open")?.upstream();
         let clusters = self.landscape.clusters();

@@ -24,7 +24,7 @@ use rounds::World;
 const TARGETS: usize = 2;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_interrupts_an_operation_it_ends_in_the_same_state() {
+async fn an_interrupted_operation_ends_in_the_same_state() {
     let is_full = std::env::var_os("TEST_FULL").is_some_and(|value| value == "1");
     scenario(is_full).await.unwrap();
 }

@@ -103,21 +103,21 @@ pub(crate) async fn scenario(is_full: bool) -> Result<()> {
         Landscape::start_behind(options, &|connection| Some(injector.interceptor(connection))).await?;
     let mut lists = Lists { world: World::on(landscape).await?, injector };
     lists.world.pause().await?;
-    let calm = lists.picture().await?;
+    let baseline = lists.snapshots().await?;
     for row in ROWS.iter().filter(|row| is_full || !row.only_in_full) {
-        lists.meet(row).await.context(row.what)?;
+        lists.check_row(row).await.context(row.what)?;
     }
     for row in of_kinds().iter().filter(|_| is_full) {
         let when = if row.starts { "at the start" } else { "while operators run" };
-        lists.meet(row).await.with_context(|| format!("{} {when}", row.what))?;
+        lists.check_row(row).await.with_context(|| format!("{} {when}", row.what))?;
     }
-    lists.are_as_they_were(&KYMAS, &calm).await?;
-    // This recreates the Kymas on targets with modules sorted by name, so later comparisons need new pictures.
+    lists.are_as_they_were(&KYMAS, &baseline).await?;
+    // This recreates the Kymas on targets with modules sorted by name, so later comparisons need new snapshots.
     lists.loses_both_choices().await.context("without the choice of modules")?;
-    let calm = lists.picture().await?;
+    let baseline = lists.snapshots().await?;
     for (number, (what, fault)) in REMOVAL_FAULTS.into_iter().enumerate() {
         lists.removes(KYMAS[number], fault).await.context(what)?;
-        lists.are_as_they_were(&KYMAS[number + 1..], &calm).await.context(what)?;
+        lists.are_as_they_were(&KYMAS[number + 1..], &baseline).await.context(what)?;
     }
     lists.world.stop().await
 }
@@ -145,7 +145,7 @@ struct Lists {
 impl Lists {
     /// Sets the fault until all streams that it concerns have met it, and removes it. Checks that nothing is
     /// deleted, and that all Kymas are Ready afterwards.
-    async fn meet(&mut self, row: &Row) -> Result<()> {
+    async fn check_row(&mut self, row: &Row) -> Result<()> {
         let marks = self.world.landscape.marks()?;
         let streams = self.injector.watched();
         if row.starts {
@@ -229,19 +229,19 @@ impl Lists {
     }
 
     /// Returns a snapshot of each target.
-    async fn picture(&self) -> Result<Vec<Snapshot>> {
-        let mut picture = Vec::new();
+    async fn snapshots(&self) -> Result<Vec<Snapshot>> {
+        let mut snapshots = Vec::new();
         for kyma in KYMAS {
-            picture.push(snapshot::take(&self.world.target(kyma)?).await?);
+            snapshots.push(snapshot::take(&self.world.target(kyma)?).await?);
         }
-        Ok(picture)
+        Ok(snapshots)
     }
 
     /// Checks that the targets of these Kymas are as before, except that copies of the catalogue may have been
     /// rewritten.
-    async fn are_as_they_were(&self, kymas: &[&str], calm: &[Snapshot]) -> Result<()> {
-        let pictures = KYMAS.iter().zip(calm.iter().zip(self.picture().await?));
-        for (kyma, (before, after)) in pictures.filter(|(kyma, _)| kymas.contains(kyma)) {
+    async fn are_as_they_were(&self, kymas: &[&str], baseline: &[Snapshot]) -> Result<()> {
+        let pairs = KYMAS.iter().zip(baseline.iter().zip(self.snapshots().await?));
+        for (kyma, (before, after)) in pairs.filter(|(kyma, _)| kymas.contains(kyma)) {
             let differences = snapshot::differences(before, &after);
             let is_copy = |difference: &Difference| match difference {
                 Difference::Changed(key, _) => {

@@ -16,17 +16,17 @@ use e2e::remains::until_as_before;
 use world::{KYMAS, World};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_vanishes_from_the_hub_removes_nothing_from_targets() {
+async fn objects_lost_on_the_hub_remove_nothing_from_targets() {
     vanishing().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_removal_that_is_wished_is_finished_whatever_vanishes_meanwhile() {
+async fn a_requested_removal_completes_whatever_vanishes_meanwhile() {
     removing().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_back_in_time_removes_and_downgrades_nothing() {
+async fn a_restored_hub_or_target_removes_and_downgrades_nothing() {
     going_back().await.unwrap();
 }
 
@@ -51,16 +51,16 @@ async fn vanishing() -> Result<()> {
     world.loses("the CRD of Kymas", losses::kyma_crd, losses::restore_kymas).await?;
     world.loses("the CRD of Pauses", losses::pause_crd, losses::restore_pause_crd).await?;
     world.loses("all of it, to new uids", restores::delete_all, restores::with_new_uids).await?;
-    let wished = KYMAS[KYMAS.len() - 1];
-    world.delete_kyma(wished).await?;
-    until_as_before(&world.target(wished)?, world.before(wished)?).await?;
+    let kyma = KYMAS[KYMAS.len() - 1];
+    world.delete_kyma(kyma).await?;
+    until_as_before(&world.target(kyma)?, world.before(kyma)?).await?;
 
     // This deletes the operators' own ServiceAccounts too, so it comes last.
-    world.fleet()?.create(wished).await?;
+    world.fleet()?.create(kyma).await?;
     world.is_ready().await?;
     let world = losses::namespace(world).await?;
-    world.delete_kyma(wished).await?;
-    until_as_before(&world.target(wished)?, world.before(wished)?).await?;
+    world.delete_kyma(kyma).await?;
+    until_as_before(&world.target(kyma)?, world.before(kyma)?).await?;
     world.stop().await
 }
 
@@ -78,8 +78,8 @@ async fn going_back() -> Result<()> {
     let world = World::build(true).await?;
     restores::hub_beside_targets_that_moved_on(&world).await?;
     restores::target(&world).await?;
-    let wished = KYMAS[0];
-    world.delete_kyma(wished).await?;
-    until_as_before(&world.target(wished)?, world.before(wished)?).await?;
+    let kyma = KYMAS[0];
+    world.delete_kyma(kyma).await?;
+    until_as_before(&world.target(kyma)?, world.before(kyma)?).await?;
     world.stop().await
 }

@@ -38,13 +38,13 @@ pub(crate) async fn run(landscape: &mut Landscape) -> Result<()> {
     let scenario = Scenario { hub: landscape.hub().client()?, target: landscape.targets()[0].client()? };
     publish(landscape).await?;
     create(landscape, KYMA, &landscape.targets()[0]).await?;
-    scenario.a_version_that_nothing_tells_keeps_running().await.context("unknown")?;
+    scenario.an_unknown_version_keeps_running().await.context("unknown")?;
     scenario.a_newer_version_keeps_running(landscape).await.context("newer")?;
     scenario.it_is_taken_over_once_the_channel_reaches_it().await.context("taken over")?;
     scenario.an_upgrade_by_hand_of_a_managed_module_stays(landscape).await.context("upgraded by hand")?;
     Box::pin(scenario.ignored_it_stays(landscape)).await.context("ignored")?;
     scenario.it_is_installed_by_hand_again().await.context("by hand again")?;
-    scenario.nobody_touches_it(landscape).await.context("left alone")
+    scenario.it_stays_unchanged(landscape).await.context("left alone")
 }
 
 /// Returns the manifest of module lantern with the operator's image of this version.
@@ -90,7 +90,7 @@ impl ByHand {
 impl Scenario {
     /// Applies the image tag `main`, which cannot be compared with the channel's version: the hub reports
     /// VersionUnknown, and the image stays.
-    async fn a_version_that_nothing_tells_keeps_running(&self) -> Result<()> {
+    async fn an_unknown_version_keeps_running(&self) -> Result<()> {
         ByHand::of("main", "red")?.apply(&self.target).await?;
         self.choose(&json!([{"name": LANTERN}])).await?;
         let says = |kyma: &Value| has_condition(kyma, "Ready", "False", Reason::VersionUnknown);
@@ -119,7 +119,7 @@ impl Scenario {
         let component = self.components().get(&names::component_name(KYMA, LANTERN)).await?;
         let running = component.status.and_then(|status| status.version);
         ensure!(running.is_none(), "it claims that {running:?} runs");
-        self.none_of_ours(&by_hand, landscape, mark).await
+        self.no_operator_wrote(&by_hand, landscape, mark).await
     }
 
     /// Moves the channel to 2.1.0: the module is upgraded in place, and the user's own resource is not written to.
@@ -208,7 +208,7 @@ impl Scenario {
     }
 
     /// Checks that no operator writes on the target, through a resync and a restart of every operator.
-    async fn nobody_touches_it(&self, landscape: &mut Landscape) -> Result<()> {
+    async fn it_stays_unchanged(&self, landscape: &mut Landscape) -> Result<()> {
         let by_hand = ByHand::of("1.0.0", "blue")?;
         landscape.until_at_rest().await?;
         let mark = landscape.targets()[0].audit()?.mark()?;
@@ -237,7 +237,12 @@ impl Scenario {
     }
 
     /// Checks that no operator wrote to an object of the module since the mark.
-    async fn none_of_ours(&self, by_hand: &ByHand, landscape: &Landscape, mark: AuditMark) -> Result<()> {
+    async fn no_operator_wrote(
+        &self,
+        by_hand: &ByHand,
+        landscape: &Landscape,
+        mark: AuditMark,
+    ) -> Result<()> {
         let names: Vec<String> = by_hand.objects()?.iter().map(ResourceExt::name_any).collect();
         let events = landscape.targets()[0].audit()?.since(mark)?;
         let concerns = |event: &&AuditEvent| names.contains(&event.name) && event.resource != "kymas";

@@ -92,5 +92,5 @@ fn is(kyma: Option<&Kyma>, wanted: impl Fn(&Value) -> bool) -> bool {
 /// Returns a condition of the object, or null if there is none of this type.
 fn condition(object: &Value, type_: &str) -> Value {
     let conditions = object["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().find(|held| held["type"] == type_).cloned().unwrap_or_default()
+    conditions.into_iter().flatten().find(|condition| condition["type"] == type_).cloned().unwrap_or_default()
 }

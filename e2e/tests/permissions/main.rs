@@ -64,7 +64,7 @@ async fn every_right_is_needed_and_no_right_is_missing() -> Result<()> {
     for (operator, crd) in late {
         late::crd_comes_late(&mut landscape, operator, crd).await.context(operator)?;
     }
-    nobody_has_more_than_declared(&landscape).await?;
+    no_operator_has_undeclared_rights(&landscape).await?;
     Scenario::new(&landscape)?.run().boxed().await?;
     late::crd_comes_late(&mut landscape, "greeting-component", crds::pause()).await?;
     landscape.until_at_rest().await?;
@@ -102,7 +102,7 @@ async fn every_right_is_needed_and_no_right_is_missing() -> Result<()> {
 }
 
 /// Checks that no role bound to the operators lets them gain more rights, except helm-component's role on targets.
-async fn nobody_has_more_than_declared(landscape: &Landscape) -> Result<()> {
+async fn no_operator_has_undeclared_rights(landscape: &Landscape) -> Result<()> {
     let mut found = Vec::new();
     for operator in OPERATORS {
         found.extend(powers(&hub_rights(landscape, operator).await?));

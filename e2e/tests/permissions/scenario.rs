@@ -497,10 +497,9 @@ fn config_map(name: &str) -> Value {
 /// Reports whether a condition has this status and reason.
 fn is(object: &Value, type_: &str, status: &str, reason: Reason) -> bool {
     let conditions = object["status"]["conditions"].as_array();
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|held| held["type"] == type_ && held["status"] == status && held["reason"] == reason.as_str())
+    conditions.into_iter().flatten().any(|condition| {
+        condition["type"] == type_ && condition["status"] == status && condition["reason"] == reason.as_str()
+    })
 }
 
 async fn gone<K>(api: &Api<K>, name: &str) -> Result<()>

@@ -114,13 +114,13 @@ impl World {
 
     /// Applies the specs of a row, and waits until the component is Ready with each but the last, and not Ready for
     /// the row's reason with the last.
-    pub(crate) async fn force(&self, row: Row) -> Result<()> {
+    pub(crate) async fn run_row(&self, row: Row) -> Result<()> {
         let name = format!("{HARMLESS_WORD}-{}", row.name);
         let kubeconfig = row.access.unwrap_or_else(|| self.access.kubeconfig());
         self.secret(&format!("kubeconfig-{name}"), json!({"config": kubeconfig})).await?;
         let last = row.specs.len();
         for (number, spec) in row.specs.iter().enumerate() {
-            self.wish(&name, spec).await.with_context(|| format!("cause {}", row.name))?;
+            self.apply_component(&name, spec).await.with_context(|| format!("cause {}", row.name))?;
             let (status, reason) =
                 if number + 1 == last { ("False", row.reason) } else { ("True", Reason::Ready) };
             self.says(&name, status, reason).await.with_context(|| format!("cause {}", row.name))?;
@@ -128,7 +128,7 @@ impl World {
         Ok(())
     }
 
-    async fn wish(&self, name: &str, spec: &Value) -> Result<()> {
+    async fn apply_component(&self, name: &str, spec: &Value) -> Result<()> {
         let mut component = json!({
             "apiVersion": "component.kyma-project.io/v1alpha1",
             "kind": "HelmComponent",

@@ -104,14 +104,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_list_is_not_emptied() {
+    async fn only_lists_are_emptied() {
         for other in [r#"{"kind":"Pod"}"#, "no JSON"] {
             assert_eq!(text(empty_list(answer(other)).await.unwrap()).await, other);
         }
     }
 
     #[tokio::test]
-    async fn of_a_halved_answer_half_comes_of_what_is_announced() {
+    async fn a_truncated_body_is_half_of_its_content_length() {
         let halved = truncate_body(answer("0123456789")).await.unwrap();
         assert_eq!(halved.headers()[CONTENT_LENGTH], "10");
         let mut frames = halved.into_body().into_data_stream();

@@ -127,18 +127,18 @@ async fn forward_events(
             Some(EventDelivery::Twice) => {
                 client.send(line.clone()).await?;
                 client.send(line).await?;
-                let_go(&client, &mut delayed).await?;
+                send_overtaken(&client, &mut delayed).await?;
             }
             Some(EventDelivery::OnTime) | None => {
                 client.send(line).await?;
-                let_go(&client, &mut delayed).await?;
+                send_overtaken(&client, &mut delayed).await?;
             }
         }
     }
 }
 
 /// Sends the events that were overtaken.
-async fn let_go(
+async fn send_overtaken(
     client: &mpsc::Sender<Bytes>,
     delayed: &mut VecDeque<DelayedEvent>,
 ) -> Result<(), mpsc::error::SendError<Bytes>> {
@@ -187,7 +187,7 @@ mod tests {
 
     // Time stands still, so that no event is sent because it waited too long for another one to overtake it.
     #[tokio::test(start_paused = true)]
-    async fn each_event_is_delivered_as_judged() {
+    async fn each_event_is_delivered_as_decided() {
         use EventDelivery::{Late, Lost, OnTime, Overtaken, Twice};
         let late = Late(Duration::from_mins(1));
         assert_eq!(heard(&["x", "y", "z"], &[OnTime, Twice, OnTime]).await, "xyyz");

@@ -35,7 +35,7 @@ fn it_prints_crd_roles_reasons_and_version() -> Result<()> {
 }
 
 #[test]
-fn wrong_flags_and_a_missing_hub_are_told_in_one_line() -> Result<()> {
+fn wrong_flags_and_a_missing_hub_are_reported_in_one_line() -> Result<()> {
     let (code, _, error) = output(&["run", "--resync", "never"])?;
     assert_eq!(code, Some(1));
     assert!(error.starts_with("error: --resync: \"never\" is not a duration"), "{error}");

@@ -42,7 +42,7 @@ async fn it_behaves_as_a_component_has_to() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_conformance_tests_find_what_is_wrong() -> Result<()> {
+async fn conformance_tests_reject_a_nonconforming_component() -> Result<()> {
     let place = Stage::conformance_env("sloppy").await?.trial;
     let sample = json!({"text": "Hello"});
     let found =
@@ -72,7 +72,7 @@ async fn an_access_secret_that_comes_later_starts_the_work_at_once() -> Result<(
 }
 
 #[tokio::test]
-async fn what_changes_nothing_writes_nothing_also_after_a_restart() -> Result<()> {
+async fn an_unchanged_resource_causes_no_writes_after_a_restart() -> Result<()> {
     let mut stage = Stage::new("quiet").await?;
     stage.create("quiet", json!({"text": "Hello"})).await?;
     let before = stage.until_state("quiet", kyma_sdk::api::State::Ready).await?;
@@ -111,7 +111,7 @@ async fn an_edit_on_the_target_is_put_right() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_somebody_else_made_is_neither_overwritten_nor_removed() -> Result<()> {
+async fn objects_of_others_are_neither_overwritten_nor_removed() -> Result<()> {
     let stage = Stage::new("foreign").await?;
     stage.ensure_target_namespace().await?;
     let maps = stage.on_target::<ConfigMap>()?;
@@ -126,7 +126,7 @@ async fn what_somebody_else_made_is_neither_overwritten_nor_removed() -> Result<
 }
 
 #[tokio::test]
-async fn a_changed_wish_is_applied_and_a_suspended_one_is_not() -> Result<()> {
+async fn a_changed_spec_is_applied_and_a_suspended_one_is_not() -> Result<()> {
     let stage = Stage::new("change").await?;
     stage.create("change", json!({"text": "Hello"})).await?;
     stage.until_state("change", kyma_sdk::api::State::Ready).await?;

@@ -36,11 +36,11 @@ impl Scenario<'_> {
             self.push(&module, &json!([object])).await?;
             self.set(&roles, &without(&whole, verb, resource)).await?;
             self.is_allowed(verb, resource, false).await?;
-            self.wish(&module, 1).await?;
+            self.apply_component(&module, 1).await?;
             self.reports(&module, "Applied", "False", Reason::TargetForbidden).await?;
             self.set(&roles, &whole).await?;
             self.is_allowed(verb, resource, true).await?;
-            self.wish(&module, 2).await?;
+            self.apply_component(&module, 2).await?;
             self.reports(&module, "Ready", "True", Reason::Ready).await?;
             self.standalone().delete(&module, &DeleteParams::default()).await?;
             gone(&self.standalone(), &module).await?;
@@ -74,7 +74,7 @@ impl Scenario<'_> {
         until_access(&self.targets[0], ACCESS_USER, attributes, wanted).await
     }
 
-    async fn wish(&self, module: &str, attempt: u32) -> Result<()> {
+    async fn apply_component(&self, module: &str, attempt: u32) -> Result<()> {
         let component = json!({
             "apiVersion": "component.kyma-project.io/v1alpha1",
             "kind": "HelmComponent",
