@@ -279,7 +279,7 @@ impl Neighbourhood {
         let ended = tokio::time::timeout(ROUND_DEADLINE, both).await;
         let (asked, ready) = ended.context("the good ones are not Ready")??;
         let took = |name: &String| {
-            let start = asked.get(name).context("nobody asked for it")?;
+            let start = asked.get(name).context("it was not requested")?;
             Ok(ready.get(name).context("it was not seen")?.saturating_duration_since(*start))
         };
         wanted.iter().map(took).collect()

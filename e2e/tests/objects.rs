@@ -1,7 +1,7 @@
 //! Generated objects of all kinds of this project, within and beyond their schemas: no operator panics or stops its
 //! queue, and each object gets a condition or is refused by the API server.
 
-#![allow(clippy::print_stdout, reason = "what became of them, for whoever asks with --nocapture")]
+#![allow(clippy::print_stdout, reason = "results, shown with --nocapture")]
 
 use anyhow::{Context, Result, ensure};
 use e2e::landscape::{Landscape, Options};

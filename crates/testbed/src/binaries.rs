@@ -1,4 +1,4 @@
-//! Finds the programs of the test bed.
+//! Finds the programs of test environments.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::pins;
 
-/// A program that the test bed runs.
+/// A program that test environments run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     /// `kube-apiserver`

@@ -134,7 +134,7 @@ where
             Err(error) => Err(anyhow!(error)),
         };
         if let Err(error) = done {
-            tracing::warn!(error = format!("{error:#}"), "test bed infrastructure");
+            tracing::warn!(error = format!("{error:#}"), "test environment infrastructure");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-/// The files that decide which programs the test bed runs, below the root of the workspace.
+/// The files that decide which programs test environments run, below the root of the workspace.
 const PINS: [&str; 5] = [
     "xtask/tools.toml",
     "xtask/tools/kube/go.mod",

@@ -156,7 +156,7 @@ impl<'a> Scenario<'a> {
         (self.say)(&format!("    {}: {why}", KYMAS[0]));
         ensure!(
             deployments(target.clone()).get_opt(OPERATOR).await?.is_some(),
-            "the module's operator must run while somebody uses it"
+            "the module's operator must run while it is in use"
         );
         lanterns.delete("mine", &DeleteParams::default()).await?;
         wait::until(

@@ -192,7 +192,7 @@ async fn start(
     arguments.extend((operator.flags)(setting));
     arguments.extend_from_slice(&setting.operator_options.flags);
     let log = test_env.logs().join(format!("{files}.log"));
-    // A killed operator leaves its files here; they are removed with the test bed.
+    // A killed operator leaves its files here; they are removed with the test environment.
     let scratch = test_env.directory().join("tmp");
     std::fs::create_dir_all(&scratch)?;
     let environment = [("TMPDIR".to_owned(), scratch.display().to_string())];

@@ -50,7 +50,7 @@ pub(crate) async fn scenario(world: &World) -> Result<()> {
     }
     ensure!(!marker.exists(), "a program that a kubeconfig names was run");
     for server in [&servers.apiserver, &servers.redirect_target] {
-        ensure!(server.connections() == 0, "somebody connected: {:?}", server.requests());
+        ensure!(server.connections() == 0, "a connection was opened: {:?}", server.requests());
     }
     without_the_flag(world, &servers, &base).await?;
     redirected(world, &servers, &base).await
@@ -189,7 +189,7 @@ async fn redirected(world: &World, servers: &RogueServers, base: &Value) -> Resu
     world.grant(GUEST, &base.to_string(), 2).await?;
     let row = Row { kubeconfig: base.clone(), reason: "TargetAnswerInvalid", words: "redirect" };
     refused(world, &row).await?;
-    ensure!(servers.apiserver.connections() > 0, "nobody asked");
+    ensure!(servers.apiserver.connections() > 0, "no request was sent");
     ensure!(servers.redirect_target.connections() == 0, "a redirect was followed");
     Ok(())
 }

@@ -5,7 +5,7 @@
 //! appear in no output.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
-#![allow(clippy::print_stdout, reason = "what was measured, for whoever asks with --nocapture")]
+#![allow(clippy::print_stdout, reason = "measurements, shown with --nocapture")]
 
 mod calm;
 mod catalogue;

@@ -53,7 +53,7 @@ pub(crate) async fn objects_of_others(world: &World) -> Result<()> {
             ensure!(!message.contains("hush"), "{message}");
             told.push(normalised(&message, &module));
         }
-        ensure!(told[0] == told[1], "an author can tell what is there: {told:?}");
+        ensure!(told[0] == told[1], "the message reveals whether the object exists: {told:?}");
     }
     let (reason, message) = refusal(world, "keeper", &values("Secret", "keepers", "word")).await?;
     ensure!(reason != "ValuesMissing", "the module that the label names reads it: {message}");

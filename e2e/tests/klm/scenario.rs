@@ -252,7 +252,7 @@ impl<'a> Scenario<'a> {
         let is_there = self.target_before.contains_key(&default);
         ensure!(
             made.uid.is_some() == is_there,
-            "KLM made the default CR, and nobody makes it again: {made:?}"
+            "KLM created the default CR, and no operator creates it again: {made:?}"
         );
         let wanted = component.spec.module.map(|module| module.version);
         ensure!(wanted.as_deref() == version, "{module} {wanted:?}");

@@ -1,8 +1,8 @@
-//! Ties processes and directories of the test bed to the life of the process that uses them.
+//! Ends processes and removes directories of a test environment with the process that uses them.
 //!
 //! - `testbed-exec run PARENT PROGRAM [ARGUMENT]...` becomes PROGRAM, which the kernel kills as soon as the
-//!   process PARENT is gone, however it went.
-//! - `testbed-exec sweep DIRECTORY` waits for the end of its standard input, which the user of the test bed
+//!   process PARENT has ended, for any reason.
+//! - `testbed-exec sweep DIRECTORY` waits for the end of its standard input, which the user of the test environment
 //!   holds open for as long as it lives, then removes DIRECTORY.
 
 use std::env::args_os;
@@ -17,7 +17,7 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 
-/// Exit status for "could not do it", as a shell reports a program that cannot be started.
+/// Exit status for a failure, as a shell reports a program that cannot be started.
 const EXIT_CANNOT_EXECUTE: u8 = 126;
 
 fn main() -> ExitCode {

@@ -4,8 +4,8 @@
 //! dump keeps all of them: it contains the bytes that the API server stored, and the revision of each key, which is
 //! the object's resourceVersion.
 //!
-//! etcd cannot be told a revision, but it counts them: each put of a key adds one. A restore therefore puts the keys in
-//! the order of their revisions, and puts a filler key as often as needed in between.
+//! etcd accepts no revision from clients, but counts revisions: each put of a key adds one. A restore therefore puts
+//! the keys in the order of their revisions, and puts a filler key as often as needed in between.
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine;

@@ -1,4 +1,4 @@
-//! The binary: what `main` being one call brings.
+//! The binary, whose `main` is one call of the sdk.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ use kube::CustomResourceExt;
 use testbed::{free_address, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::stage::{DEADLINE, Stage};
+use crate::fixture::{DEADLINE, Fixture};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_greeting-component");
 
@@ -48,16 +48,21 @@ fn wrong_flags_and_a_missing_hub_are_reported_in_one_line() -> Result<()> {
 
 #[tokio::test]
 async fn it_becomes_ready_counts_and_stops_on_sigterm() -> Result<()> {
-    let place = Stage::conformance_env("binary").await?;
+    let conformance_env = Fixture::conformance_env("binary").await?;
     let directory = tempfile::tempdir()?;
     let kubeconfig = directory.path().join("kubeconfig");
-    std::fs::write(&kubeconfig, &place.hub_kubeconfig)?;
+    std::fs::write(&kubeconfig, &conformance_env.hub_kubeconfig)?;
     let port = free_address()?.port();
     let mut child = tokio::process::Command::new(BINARY)
         .arg("run")
         .arg("--kubeconfig")
         .arg(&kubeconfig)
-        .args(["--hub-namespace", &place.namespace, "--admin-address", &format!("127.0.0.1:{port}")])
+        .args([
+            "--hub-namespace",
+            &conformance_env.namespace,
+            "--admin-address",
+            &format!("127.0.0.1:{port}"),
+        ])
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()?;

@@ -1,11 +1,11 @@
-//! A component that gets wrong what the conformance tests look for: proof that they can fail.
+//! A component that violates the rules of the conformance tests: a proof that these can fail.
 
 use greeting_component::{Greeting, Hello};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kyma_sdk::{Component, Context, Failure, Progress, Removal, Rule};
 
-/// Writes what has nothing to do with its spec, and leaves it behind.
+/// Writes an object that its spec does not describe, and does not delete it.
 #[derive(Debug)]
 pub(crate) struct NonconformingComponent;
 

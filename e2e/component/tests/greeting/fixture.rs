@@ -1,4 +1,4 @@
-//! Hub, target and roles for a test, with the component running under them.
+//! Hub, target and roles of a test, and the component that runs with them.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -32,9 +32,10 @@ use tokio::task::JoinHandle;
 
 /// Deadline of each wait.
 pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
-/// Silence that counts as rest: longer than the second by which the driver delays reports of work in progress.
+/// Duration without requests that counts as idle: longer than the second by which the driver delays reports of work in
+/// progress.
 const IDLE_DURATION: Duration = Duration::from_secs(2);
-/// uid of the Kyma that managed components belong to.
+/// uid of the Kyma that owns managed components.
 pub(crate) const KYMA_UID: &str = "22222222-this-kyma";
 
 const ACCESS_SECRET: &str = "access";
@@ -42,8 +43,8 @@ const TARGET_NAMESPACE: &str = "kyma-system";
 
 static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
 
-/// One test's hub namespace, and the component that reconciles it.
-pub(crate) struct Stage {
+/// The hub namespace of one test, and the component that reconciles it.
+pub(crate) struct Fixture {
     pub(crate) hub: Cluster,
     pub(crate) target: Cluster,
     namespace: String,
@@ -53,62 +54,62 @@ pub(crate) struct Stage {
 
 /// Roles and users for a component that the test runs itself.
 pub(crate) struct ConformanceEnv {
-    pub(crate) trial: ConformanceSetup,
+    pub(crate) setup: ConformanceSetup,
     pub(crate) namespace: String,
     pub(crate) hub_kubeconfig: String,
 }
 
-impl Stage {
-    /// With an access Secret for the target.
+impl Fixture {
+    /// Starts the component, with an access Secret for the target.
     pub(crate) async fn new(name: &str) -> Result<Self> {
-        let stage = Self::without_access(name).await?;
-        stage.grant_access().await?;
-        Ok(stage)
+        let fixture = Self::without_access(name).await?;
+        fixture.grant_access().await?;
+        Ok(fixture)
     }
 
-    /// Returns the place in which a test runs the component itself.
+    /// Returns roles and users for a test that runs the component itself.
     pub(crate) async fn conformance_env(name: &str) -> Result<ConformanceEnv> {
-        let stage = Self::prepared(name).await?;
-        let user = stage.hub_user().await?;
-        let trial = ConformanceSetup {
+        let fixture = Self::prepare(name).await?;
+        let user = fixture.hub_user().await?;
+        let setup = ConformanceSetup {
             hub: user.config()?,
-            hub_admin: stage.hub.client()?,
-            settings: stage.settings()?,
-            kubeconfig: stage.target.service_account("default", &stage.namespace).await?.kubeconfig(),
-            target_admin: stage.target.client()?,
+            hub_admin: fixture.hub.client()?,
+            settings: fixture.settings()?,
+            kubeconfig: fixture.target.service_account("default", &fixture.namespace).await?.kubeconfig(),
+            target_admin: fixture.target.client()?,
             step_timeout: DEADLINE,
         };
-        Ok(ConformanceEnv { trial, namespace: stage.namespace.clone(), hub_kubeconfig: user.kubeconfig() })
+        Ok(ConformanceEnv { setup, namespace: fixture.namespace.clone(), hub_kubeconfig: user.kubeconfig() })
     }
 
-    /// Without one.
+    /// Starts the component without an access Secret.
     pub(crate) async fn without_access(name: &str) -> Result<Self> {
-        let mut stage = Self::prepared(name).await?;
-        stage.start_operator().await?;
-        Ok(stage)
+        let mut fixture = Self::prepare(name).await?;
+        fixture.start_operator().await?;
+        Ok(fixture)
     }
 
-    /// Where the hub is every Kyma's target.
+    /// Starts the component on a hub that is the target of every Kyma.
     pub(crate) async fn single_cluster(name: &str) -> Result<Self> {
-        let mut stage = Self::prepared(name).await?;
-        stage.mode = Mode::SingleCluster;
-        let roles = component_table::<Hello>().render(&stage.namespace, Side::SingleCluster);
-        apply_documents(&stage.hub, &roles, &stage.namespace).await?;
-        stage.start_operator().await?;
-        Ok(stage)
+        let mut fixture = Self::prepare(name).await?;
+        fixture.mode = Mode::SingleCluster;
+        let roles = component_table::<Hello>().render(&fixture.namespace, Side::SingleCluster);
+        apply_documents(&fixture.hub, &roles, &fixture.namespace).await?;
+        fixture.start_operator().await?;
+        Ok(fixture)
     }
 
-    async fn prepared(name: &str) -> Result<Self> {
+    async fn prepare(name: &str) -> Result<Self> {
         let hub = TEST_ENV.cluster("hub", |cluster| cluster.with_controllers().with_audit()).await?;
         let target = TEST_ENV.cluster("target", |cluster| cluster.with_workloads().with_audit()).await?;
         let namespace = hub.namespace(name).await?;
         install_crds(&hub).await?;
-        let stage = Self { hub, target, namespace, mode: Mode::Fleet, running: None };
-        stage.grant_roles().await?;
-        Ok(stage)
+        let fixture = Self { hub, target, namespace, mode: Mode::Fleet, running: None };
+        fixture.grant_roles().await?;
+        Ok(fixture)
     }
 
-    /// Its hub namespace.
+    /// Returns the hub namespace.
     pub(crate) fn namespace(&self) -> &str {
         &self.namespace
     }
@@ -141,7 +142,7 @@ impl Stage {
         self.hub.service_account("default", &self.namespace).await
     }
 
-    /// The component's user on the target.
+    /// Returns the user of the component on the target.
     pub(crate) async fn user(&self) -> Result<Access> {
         self.target.service_account("default", &self.namespace).await
     }
@@ -158,7 +159,7 @@ impl Stage {
         self.create_with(name, json!({}), spec).await
     }
 
-    /// As kyma-operator creates it.
+    /// Creates a greeting as kyma-operator does.
     pub(crate) async fn create_managed(&self, name: &str, spec: Value) -> Result<Greeting> {
         let owner = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "name": "owner",
             "uid": KYMA_UID, "blockOwnerDeletion": false});
@@ -166,7 +167,7 @@ impl Stage {
         self.create_with(name, metadata, spec).await
     }
 
-    /// Without a reference to an access Secret.
+    /// Creates a greeting without a reference to an access Secret.
     pub(crate) async fn create_local(&self, name: &str) -> Result<Greeting> {
         let greeting = json!({"apiVersion": "demo.kyma-project.io/v1alpha1", "kind": "Greeting",
             "metadata": {"name": name}, "spec": {"text": "Hello"}});
@@ -185,7 +186,7 @@ impl Stage {
         self.merge(name, json!({"spec": spec})).await
     }
 
-    /// Makes a Pause that the component has seen when this returns.
+    /// Creates a Pause and waits until the component has read it.
     pub(crate) async fn pause(&self, name: &str, scope: &str) -> Result<()> {
         let pause = json!({"apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "Pause",
             "metadata": {"name": name}, "spec": {"scope": scope}});
@@ -232,8 +233,8 @@ impl Stage {
         Ok(())
     }
 
-    /// The roles in the namespace go with it, in no order, so the component first gets the same ones for all
-    /// namespaces; otherwise it could not answer any more, and the namespace would stay.
+    /// Deletes the hub namespace. Its roles are deleted with it, in no order, so the component first gets equal ones
+    /// for all namespaces; without them its finalizers would keep the namespace.
     pub(crate) async fn delete_hub_namespace(&self) -> Result<()> {
         let rules = component_table::<Hello>().render(&self.namespace, Side::Hub);
         let lasting: Vec<String> = rules
@@ -269,7 +270,7 @@ impl Stage {
         .await
     }
 
-    /// Until the condition Ready gives this reason, or says this in its message.
+    /// Waits until the condition Ready has this reason, or these words in its message.
     pub(crate) async fn until_ready_says(&self, name: &str, words: &str) -> Result<Greeting> {
         self.until_greeting_is(name, words, |it| {
             let conditions = it.status.iter().flat_map(|status| &status.conditions);
@@ -280,7 +281,7 @@ impl Stage {
         .await
     }
 
-    /// Waits until nothing has come from the component for `IDLE_DURATION`, in which it would have answered every
+    /// Waits until the component has sent no request for `IDLE_DURATION`, in which it would have reacted to every
     /// event.
     pub(crate) async fn until_settled(&self, name: &str) -> Result<Greeting> {
         let of_component = |event: &AuditEvent| event.user.contains(&self.namespace);
@@ -302,13 +303,13 @@ impl Stage {
         match found {
             Ok(found) => Ok(found),
             Err(error) => {
-                let held = greetings.get_opt(name).await?.and_then(|greeting| greeting.status);
-                Err(error.context(format!("{held:#?}")))
+                let status = greetings.get_opt(name).await?.and_then(|greeting| greeting.status);
+                Err(error.context(format!("{status:#?}")))
             }
         }
     }
 
-    /// The namespace that a component would make with its first object.
+    /// Creates the namespace that a component creates with its first object.
     pub(crate) async fn ensure_target_namespace(&self) -> Result<()> {
         let namespaces: Api<Namespace> = Api::all(self.target.client()?);
         let namespace =
@@ -388,7 +389,7 @@ impl Stage {
         })?)
     }
 
-    /// The rendered roles, and the target's bound to the access Secret's user.
+    /// Applies the rendered roles, and binds those of the target to the user of the access Secret.
     async fn grant_roles(&self) -> Result<()> {
         let table = component_table::<Hello>();
         apply_documents(&self.hub, &table.render(&self.namespace, Side::Hub), &self.namespace).await?;
