@@ -141,12 +141,12 @@ impl<'a> Fleet<'a> {
     /// The Kyma does not report it within the deadline.
     pub async fn until_reason(&self, name: &str, reason: &str) -> Result<Kyma> {
         let what = format!("{name} says {reason}");
-        let said = wait::until(&what, self.kymas(), name, |kyma: Option<&Kyma>| {
+        let waiting = wait::until(&what, self.kymas(), name, |kyma: Option<&Kyma>| {
             let conditions = kyma.and_then(|kyma| kyma.status.as_ref()?.conditions.as_deref());
             let ready = condition::get(conditions.unwrap_or_default(), condition::types::READY);
             ready.is_some_and(|ready| ready.status != "True" && ready.reason == reason)
         });
-        said.await?.context("a Kyma with a condition exists")
+        waiting.await?.context("a Kyma with a condition exists")
     }
 
     /// Waits until the Kyma has this state and at least one module, and returns it.

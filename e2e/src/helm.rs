@@ -77,8 +77,8 @@ impl Helm {
         words.extend(["--timeout", HELM_TIMEOUT, "--values"].map(OsString::from));
         words.push(values.into_os_string());
         let output = self.ended(&words).await?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        Ok((!output.status.success()).then_some(said))
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok((!output.status.success()).then_some(stderr))
     }
 
     /// Runs `helm uninstall --no-hooks` without waiting: it would also wait for objects that the chart keeps.
@@ -152,8 +152,8 @@ impl Helm {
 
     async fn output(&self, words: &[impl AsRef<OsStr>]) -> Result<String> {
         let output = self.ended(words).await?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{}", reason(&said).unwrap_or("helm failed and said nothing"));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{}", reason(&stderr).unwrap_or("helm failed without a message"));
         Ok(String::from_utf8(output.stdout)?)
     }
 
@@ -169,8 +169,8 @@ impl Helm {
 }
 
 /// Returns the last line with a reason.
-fn reason(said: &str) -> Option<&str> {
-    said.lines().rfind(|line| !line.trim().is_empty() && !line.starts_with(DEBUG_HINT))
+fn reason(stderr: &str) -> Option<&str> {
+    stderr.lines().rfind(|line| !line.trim().is_empty() && !line.starts_with(DEBUG_HINT))
 }
 
 /// Copies the folder of a chart, except for some files and folders.
@@ -197,9 +197,9 @@ mod tests {
 
     #[test]
     fn the_reason_is_the_last_line_but_for_the_hint() {
-        let said = "level=WARN msg=old\nError: execution error at (a/templates/b.yaml:1:4): no host\n\n\
+        let stderr = "level=WARN msg=old\nError: execution error at (a/templates/b.yaml:1:4): no host\n\n\
                     Use --debug flag to render out invalid YAML\n";
-        assert_eq!(reason(said), Some("Error: execution error at (a/templates/b.yaml:1:4): no host"));
+        assert_eq!(reason(stderr), Some("Error: execution error at (a/templates/b.yaml:1:4): no host"));
         assert_eq!(reason("\n"), None);
     }
 }

@@ -82,12 +82,12 @@ pub fn asks(event: &AuditEvent) -> bool {
 }
 
 /// A copy of the hub with its own operators, in addition to the landscape's; it ends when this is dropped.
-pub struct Copy {
+pub struct HubCopy {
     hub: Cluster,
     operators: Vec<operator::RunningOperator>,
 }
 
-impl Copy {
+impl HubCopy {
     /// Returns the copied hub.
     pub fn hub(&self) -> &Cluster {
         &self.hub
@@ -196,7 +196,7 @@ impl Landscape {
     ///
     /// # Errors
     /// The state was not saved, or a process does not start.
-    pub async fn copy_of_hub(&self, saved: &str) -> Result<Copy> {
+    pub async fn copy_of_hub(&self, saved: &str) -> Result<HubCopy> {
         let hub = self.test_env.cluster("hub-copy").with_controllers().with_audit().with_own_etcd().await?;
         hub.become_copy_of(&self.hub, saved).await?;
         state::private(&self.kubeconfig(&hub), &hub.kubeconfig())?;
@@ -209,7 +209,7 @@ impl Landscape {
             proxies: proxies::Proxies::default(),
         };
         let operators = operator::start_all(&self.test_env, &hub, &operator_options).await?;
-        Ok(Copy { hub, operators })
+        Ok(HubCopy { hub, operators })
     }
 
     /// Returns the cluster of the operators and custom resources.

@@ -3,7 +3,6 @@
 pub mod bench;
 pub mod catalogue;
 pub mod demo;
-pub mod emitted;
 pub mod fleet;
 pub mod helm;
 pub mod inputs;
@@ -11,6 +10,7 @@ pub mod landscape;
 pub mod neighbourhood;
 pub mod net;
 pub mod objects;
+pub mod outputs;
 pub mod permissions;
 pub mod remains;
 pub mod resident;

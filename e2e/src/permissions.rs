@@ -253,9 +253,9 @@ mod tests {
     fn requests_without_a_right_are_reported() {
         let rules = [rule(&["as"], &["get"], &["one"])];
         let uses = [done("get", "as", "one"), done("get", "as", "two"), done("patch", "as/status", "one")];
-        let untold = ["get as.x.io two in n", "patch as.x.io/status one in n"]
+        let expected_errors = ["get as.x.io two in n", "patch as.x.io/status one in n"]
             .map(|what| format!("no rule allows it, and it was done: {what}"));
-        assert_eq!(judged(&rules, &uses, &[]), untold);
+        assert_eq!(judged(&rules, &uses, &[]), expected_errors);
     }
 
     #[test]

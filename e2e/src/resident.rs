@@ -7,7 +7,7 @@ use testbed::Process;
 
 /// Memory of a process that is in RAM, in KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resident {
+pub struct ResidentMemory {
     /// Present value.
     pub now: u64,
     /// Peak since the process began or [`forget_peak`] was called.
@@ -18,7 +18,7 @@ pub struct Resident {
 ///
 /// # Errors
 /// If the process has ended.
-pub fn resident(process: &Process) -> Result<Resident> {
+pub fn resident(process: &Process) -> Result<ResidentMemory> {
     let path = format!("/proc/{}/status", process.id());
     let status = fs::read_to_string(&path).with_context(|| path.clone())?;
     let field = |name: &str| {
@@ -26,7 +26,7 @@ pub fn resident(process: &Process) -> Result<Resident> {
         let value = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
         value.with_context(|| format!("{path} has no {name}"))
     };
-    Ok(Resident { now: field("VmRSS")?, peak: field("VmHWM")? })
+    Ok(ResidentMemory { now: field("VmRSS")?, peak: field("VmHWM")? })
 }
 
 /// Resets the peak.

@@ -100,8 +100,8 @@ async fn until_stopped(hub: &Client, least: usize) -> Result<usize> {
         }
         let untouched = modules.values().filter(|modules| **modules == HELM_MODULES).count();
         ensure!(untouched >= least, "only {untouched} Kymas have lost nothing");
-        let told = || format!("{untouched} have lost nothing; {paused} of {} say Paused", left.len());
-        Ok(if paused == left.len() { Ok(untouched) } else { Err(told()) })
+        let summary = || format!("{untouched} have lost nothing; {paused} of {} say Paused", left.len());
+        Ok(if paused == left.len() { Ok(untouched) } else { Err(summary()) })
     })
     .await
 }
@@ -132,7 +132,7 @@ async fn confirm_deletions(hub: &Client) -> Result<BTreeMap<String, Option<Strin
                 None => drop(pauses.delete(&name, &DeleteParams::default()).await?),
                 // Its status changed at the same time.
                 Some(same) if same == uid => {}
-                Some(_) => bail!("{name} holds what a person said is meant"),
+                Some(_) => bail!("{name} holds what a person confirmed"),
             }
         }
         Ok(())

@@ -11,16 +11,16 @@ fn the_demo_prints_each_step_and_leaves_nothing_running() -> Result<()> {
     let scratch = tempfile::tempdir()?;
     let state = scratch.path().join("state");
     let (output, report) = demo(&state, &scratch.path().join("report.json"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "it ends with: {}\nReport: {report}", last_lines(&said, 15));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "it ends with: {}\nReport: {report}", last_lines(&stderr, 15));
     let steps = report["steps"].as_array().context("the report has steps")?;
     ensure!(steps.len() == 8, "{report}");
     ensure!(steps.iter().all(|step| step["ok"] == true && step["seconds"].is_f64()), "{report}");
     for step in steps {
         let name = step["name"].as_str().context("a step has a name")?;
-        ensure!(said.contains(name), "{name} is not in what people see: {said}");
+        ensure!(stderr.contains(name), "{name} is not in the output: {stderr}");
     }
-    ensure!(said.contains("What to type next"), "{said}");
+    ensure!(stderr.contains("What to type next"), "{stderr}");
     let left = processes_with(&state.display().to_string())?;
     ensure!(left.is_empty(), "these still run: {left:?}");
     Ok(())

@@ -143,9 +143,9 @@ where
 /// Bound.
 async fn bind(client: &Client, claim: &PersistentVolumeClaim) -> Result<()> {
     let spec = claim.spec.clone().unwrap_or_default();
-    let ours = spec.storage_class_name.as_deref() == Some(STORAGE_CLASS);
+    let is_of_class = spec.storage_class_name.as_deref() == Some(STORAGE_CLASS);
     let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
-    if !ours || phase == Some("Bound") {
+    if !is_of_class || phase == Some("Bound") {
         return Ok(());
     }
     let volume = volume_of(claim)?;

@@ -24,7 +24,7 @@ pub(super) struct Operator {
     /// Whether its CRD is installed before it starts. Otherwise a module brings the CRD, and the operator is ready
     /// after that.
     crd_first: bool,
-    flags: fn(&Setting<'_>) -> Vec<String>,
+    flags: fn(&FlagInputs<'_>) -> Vec<String>,
 }
 
 /// Options of the operators.
@@ -44,7 +44,7 @@ pub(super) struct OperatorOptions {
 }
 
 /// Inputs of the flags.
-pub(super) struct Setting<'a> {
+pub(super) struct FlagInputs<'a> {
     registry: &'a str,
     plain_http: String,
     directory: &'a Path,
@@ -64,12 +64,12 @@ pub(super) const OPERATORS: [Operator; 4] = [
     Operator { name: "greeting-component", crd_first: false, flags: |_| Vec::new() },
 ];
 
-fn helm_component(setting: &Setting<'_>) -> Vec<String> {
+fn helm_component(inputs: &FlagInputs<'_>) -> Vec<String> {
     vec![
-        format!("--oci-registry={}", setting.registry),
-        format!("--oci-insecure-hosts={}", setting.plain_http),
-        format!("--artifact-cache-dir={}", setting.directory.join("cache").display()),
-        format!("--helm={}", setting.helm.display()),
+        format!("--oci-registry={}", inputs.registry),
+        format!("--oci-insecure-hosts={}", inputs.plain_http),
+        format!("--artifact-cache-dir={}", inputs.directory.join("cache").display()),
+        format!("--helm={}", inputs.helm.display()),
         // The benchmark of reactions edits one object a thousand times.
         "--drift-repairs=100000".to_owned(),
     ]
@@ -110,10 +110,10 @@ pub(super) async fn start_all(
     // Boxed, since the compiler's proof that a deep future is `Send` has a limit.
     until_roles_count(hub).boxed().await?;
     let helm = Program::Helm.path()?;
-    let setting = Setting::new(test_env, operator_options, &helm);
+    let inputs = FlagInputs::new(test_env, operator_options, &helm);
     let start = |operator: &'static Operator| {
-        let setting = &setting;
-        async move { start(operator, &bin(operator.name), test_env, hub, setting).await }
+        let inputs = &inputs;
+        async move { start(operator, &bin(operator.name), test_env, hub, inputs).await }
     };
     let started = try_join_all(OPERATORS.iter().map(start)).await?;
     try_join_all(started.iter().map(RunningOperator::until_ready)).await?;
@@ -149,10 +149,10 @@ pub(super) async fn start_one(
     let operator = OPERATORS.iter().find(|operator| operator.name == name);
     let operator = operator.with_context(|| format!("no operator {name}"))?;
     let helm = Program::Helm.path()?;
-    start(operator, program, test_env, hub, &Setting::new(test_env, operator_options, &helm)).await
+    start(operator, program, test_env, hub, &FlagInputs::new(test_env, operator_options, &helm)).await
 }
 
-impl<'a> Setting<'a> {
+impl<'a> FlagInputs<'a> {
     fn new(test_env: &'a TestEnv, operator_options: &'a OperatorOptions, helm: &'a Path) -> Self {
         let hosts = std::iter::once(&operator_options.registry)
             .chain(&operator_options.plain_http)
@@ -173,13 +173,13 @@ async fn start(
     program: &Path,
     test_env: &TestEnv,
     hub: &Cluster,
-    setting: &Setting<'_>,
+    inputs: &FlagInputs<'_>,
 ) -> Result<RunningOperator> {
     let name = operator.name;
-    let files = format!("{name}{}", setting.operator_options.label);
+    let files = format!("{name}{}", inputs.operator_options.label);
     let kubeconfig = test_env.directory().join(format!("{files}.kubeconfig"));
     let access = hub.service_account(HUB_NAMESPACE, name).await?;
-    let access = setting.operator_options.proxies.to_hub(name, access);
+    let access = inputs.operator_options.proxies.to_hub(name, access);
     state::private(&kubeconfig, &access.kubeconfig())?;
     let admin = free_address()?;
     let mut arguments = vec![
@@ -189,14 +189,14 @@ async fn start(
         "--log-format=text".to_owned(),
         "--allow-loopback-targets".to_owned(),
     ];
-    arguments.extend((operator.flags)(setting));
-    arguments.extend_from_slice(&setting.operator_options.flags);
+    arguments.extend((operator.flags)(inputs));
+    arguments.extend_from_slice(&inputs.operator_options.flags);
     let log = test_env.logs().join(format!("{files}.log"));
     // A killed operator leaves its files here; they are removed with the test environment.
     let scratch = test_env.directory().join("tmp");
     std::fs::create_dir_all(&scratch)?;
     let environment = [("TMPDIR".to_owned(), scratch.display().to_string())];
-    let environment = environment.into_iter().chain(setting.operator_options.environment.iter().cloned());
+    let environment = environment.into_iter().chain(inputs.operator_options.environment.iter().cloned());
     let process = Process::start(name, program, arguments, environment, log)?;
     Ok(RunningOperator { process, admin, waits_for_crd: !operator.crd_first })
 }

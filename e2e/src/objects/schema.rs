@@ -45,11 +45,11 @@ fn kind(crd: &Value) -> Result<Kind> {
     let kind = text(&spec["names"]["kind"])?;
     let gvk = GroupVersionKind::gvk(&text(&spec["group"])?, &text(&stored["name"])?, &kind);
     let schema = &stored["schema"]["openAPIV3Schema"]["properties"]["spec"];
-    let told = matches!(kind.as_str(), "Kyma" | "HelmComponent" | "Pause");
+    let has_conditions = matches!(kind.as_str(), "Kyma" | "HelmComponent" | "Pause");
     Ok(Kind {
         resource: ApiResource::from_gvk_with_plural(&gvk, &text(&spec["names"]["plural"])?),
         spec: schema.clone(),
-        condition: told.then_some("Ready"),
+        condition: has_conditions.then_some("Ready"),
     })
 }
 

@@ -110,7 +110,7 @@ async fn one(
         None => Api::all_with(target.clone(), resource),
     };
     let live = api.get_opt(&object.name).await?;
-    let ours = live.as_ref().is_some_and(|live| live.labels().contains_key(labels::OWNER));
+    let is_owned = live.as_ref().is_some_and(|live| live.labels().contains_key(labels::OWNER));
     let would_be = match dry_run(target, resource, namespace, object).await {
         Ok(would_be) => would_be,
         Err(reason) => {
@@ -123,7 +123,7 @@ async fn one(
         return Ok(());
     };
     // A namespace is created if missing, but not owned.
-    if !ours && !key.is("", "Namespace") {
+    if !is_owned && !key.is("", "Namespace") {
         findings.wrong.push(format!("{key} does not carry our label"));
     }
     let (varying, different): (Vec<String>, Vec<String>) =
@@ -224,7 +224,7 @@ mod tests {
             message: "Invalid value: \"null\"".to_owned(),
             field: field.to_owned(),
         };
-        let said = |fields: [&str; 2]| {
+        let message = |fields: [&str; 2]| {
             let details = StatusDetails {
                 name: String::new(),
                 group: String::new(),
@@ -239,7 +239,7 @@ mod tests {
         };
         let sorted = "Lamp.example.org \"l\" is invalid: [spec.a: Invalid value: \"null\", spec.b: Invalid value: \"null\"]";
         assert_eq!(
-            (said(["spec.b", "spec.a"]), said(["spec.a", "spec.b"])),
+            (message(["spec.b", "spec.a"]), message(["spec.a", "spec.b"])),
             (sorted.to_owned(), sorted.to_owned())
         );
         assert_eq!(reason(&Status::failure("denied", "Forbidden")), "denied");

@@ -6,17 +6,17 @@ use e2e::snapshot::Difference;
 /// Returns what stays, without objects that Kubernetes creates in every namespace and without generated parts of
 /// names.
 pub(crate) fn listed(kept: &[Difference]) -> Vec<String> {
-    let mut told: Vec<(String, usize)> = Vec::new();
+    let mut counts: Vec<(String, usize)> = Vec::new();
     for difference in kept {
         let Some(name) = name(difference) else { continue };
-        match told.iter_mut().find(|(known, _)| *known == name) {
+        match counts.iter_mut().find(|(known, _)| *known == name) {
             Some((_, count)) => *count += 1,
-            None => told.push((name, 1)),
+            None => counts.push((name, 1)),
         }
     }
     let counted =
         |(name, count): (String, usize)| if count == 1 { name } else { format!("{name} ({count})") };
-    told.into_iter().map(counted).collect()
+    counts.into_iter().map(counted).collect()
 }
 
 fn name(difference: &Difference) -> Option<String> {

@@ -319,9 +319,9 @@ impl Scenario {
         }
         if self.skips.load(Ordering::Relaxed) {
             let kept = until_as_before_but_for_hooks(&self.target, &self.before).await?;
-            let mut told = remains::listed(&kept);
-            told.push("what a hook left that does not end here (removed with hooks: Skip)".to_owned());
-            return Ok(told);
+            let mut lines = remains::listed(&kept);
+            lines.push("what a hook left that does not end here (removed with hooks: Skip)".to_owned());
+            return Ok(lines);
         }
         let kept = until_as_before(&self.target, &self.before).await?;
         Ok(remains::listed(&kept))

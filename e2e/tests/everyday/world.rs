@@ -184,8 +184,8 @@ impl World {
         for operator in self.landscape.operators() {
             let log = std::fs::read_to_string(operator.log())?;
             for secret in secrets {
-                let told = log.lines().find(|line| line.contains(secret.as_str()));
-                ensure!(told.is_none(), "{} logs a secret: {}", operator.name(), told.unwrap_or_default());
+                let leak = log.lines().find(|line| line.contains(secret.as_str()));
+                ensure!(leak.is_none(), "{} logs a secret: {}", operator.name(), leak.unwrap_or_default());
             }
         }
         let events = self.list("events.k8s.io/v1", "Event").await?;
@@ -198,7 +198,7 @@ impl World {
         let texts = events.into_iter().map(|event| event.data).chain(statuses).chain(shown);
         for text in texts.map(|text| text.to_string()) {
             for secret in secrets {
-                ensure!(!text.contains(secret.as_str()), "an object tells a secret: {text}");
+                ensure!(!text.contains(secret.as_str()), "an object contains a secret: {text}");
             }
         }
         Ok(())

@@ -153,8 +153,8 @@ where
                 && says("reason", row.reason)
                 && says("message", row.words)
         };
-        let said = conditions.as_array().is_some_and(|all| all.iter().any(fits));
-        Ok(if said { Ok(()) } else { Err(conditions.to_string()) })
+        let is_reported = conditions.as_array().is_some_and(|all| all.iter().any(fits));
+        Ok(if is_reported { Ok(()) } else { Err(conditions.to_string()) })
     })
     .await
 }

@@ -79,8 +79,8 @@ async fn lying_versions(view: &OwnerView<'_>) -> Result<()> {
         "metadata": {"resourceVersion": PLANTED}, "items": [lie(0, &highest, &stored)],
     });
     let versions = ["7", PLANTED, "-1", &highest, "0"];
-    let told = |(number, version): (u32, &&str)| json!({"type": "MODIFIED", "object": lie(number, version, &stored)});
-    let mut events: Vec<Value> = (1..).zip(&versions).map(told).collect();
+    let event = |(number, version): (u32, &&str)| json!({"type": "MODIFIED", "object": lie(number, version, &stored)});
+    let mut events: Vec<Value> = (1..).zip(&versions).map(event).collect();
     events.push(json!({"type": "BOOKMARK", "object": {"kind": "Kyma", "apiVersion": "operator.kyma-project.io/v1beta2", "metadata": {"resourceVersion": highest}}}));
     // Makes the operator list again, and so receive false versions again.
     events.push(json!({"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "code": 410, "reason": "Expired", "message": PLANTED, "status": "Failure", "metadata": {}}}));
@@ -162,12 +162,12 @@ async fn fields_of_others(view: &OwnerView<'_>) -> Result<()> {
         let (before, after) = (hub_before.pointer(field), hub_after.pointer(field));
         ensure!(before == after, "{field} of the hub's Kyma: {before:?} became {after:?}");
     }
-    until_or_why("the forged status is gone, and the mark is ours", DEADLINE, || async {
+    until_or_why("the forged status is gone, and the mark names this Kyma", DEADLINE, || async {
         let stored = view.stored().await?;
         let owner = &stored["metadata"]["annotations"][annotations::OWNED_BY];
-        let is_ours = *owner == format!("{HUB_NAMESPACE}/{HOSTILE}");
-        let is_told = !stored["status"].to_string().contains(PLANTED);
-        Ok(if is_ours && is_told { Ok(()) } else { Err(format!("{owner} {}", stored["status"])) })
+        let is_marked = *owner == format!("{HUB_NAMESPACE}/{HOSTILE}");
+        let is_clean = !stored["status"].to_string().contains(PLANTED);
+        Ok(if is_marked && is_clean { Ok(()) } else { Err(format!("{owner} {}", stored["status"])) })
     })
     .await?;
     view.edit(json!({
@@ -206,7 +206,7 @@ async fn tampered_crd(view: &OwnerView<'_>) -> Result<()> {
     view.world.is_ready(HOSTILE).await?;
     // Values that are stored already are admitted by any schema, so each try sends a new one.
     let tries = AtomicU32::new(0);
-    until_or_why("the schema is ours again", DEADLINE, || async {
+    until_or_why("the schema is restored", DEADLINE, || async {
         let another = format!("{PLANTED}-{}", tries.fetch_add(1, Ordering::Relaxed));
         let refused = view.edit(json!({"spec": {"channel": [another]}})).await.is_err();
         Ok(if refused { Ok(()) } else { Err("it admits everything".to_owned()) })

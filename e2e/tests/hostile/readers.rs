@@ -45,15 +45,15 @@ pub(crate) async fn objects_of_others(world: &World) -> Result<()> {
     ];
     for (number, (reason, there, absent)) in rows.iter().enumerate() {
         let numeral = ["one", "two", "three", "four", "five", "six"][number];
-        let mut told = Vec::new();
+        let mut messages = Vec::new();
         for (which, spec) in [("there", there), ("absent", absent)] {
             let module = format!("thief-{numeral}-{which}");
             let (found, message) = refusal(world, &module, spec).await?;
             ensure!(found == *reason, "{module} is refused for {found}: {message}");
             ensure!(!message.contains("hush"), "{message}");
-            told.push(normalised(&message, &module));
+            messages.push(normalised(&message, &module));
         }
-        ensure!(told[0] == told[1], "the message reveals whether the object exists: {told:?}");
+        ensure!(messages[0] == messages[1], "the message reveals whether the object exists: {messages:?}");
     }
     let (reason, message) = refusal(world, "keeper", &values("Secret", "keepers", "word")).await?;
     ensure!(reason != "ValuesMissing", "the module that the label names reads it: {message}");

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use e2e::emitted;
-use e2e::resident::{Resident, forget_peak, resident};
+use e2e::outputs;
+use e2e::resident::{ResidentMemory, forget_peak, resident};
 use testbed::{RequestMatcher, until_or_why};
 
 use crate::calm::{Reactions, react};
@@ -111,17 +111,17 @@ async fn meet(world: &World, fault: &Fault) -> Result<Vec<Reactions>> {
 /// Checks that no output contains texts of the hostile target.
 pub(crate) async fn check_no_output_repeats(world: &World) -> Result<()> {
     let clusters = [&world.calm, &world.behind, &world.shop];
-    let emitted = emitted::everywhere(&world.landscape, &clusters).await?;
-    let leaks = emitted.iter().filter(|output| output.text.contains(PLANTED));
+    let outputs = outputs::collect(&world.landscape, &clusters).await?;
+    let leaks = outputs.iter().filter(|output| output.text.contains(PLANTED));
     let leaks: Vec<String> = leaks.map(|output| format!("{}: {}", output.place, output.text)).collect();
     ensure!(leaks.is_empty(), "{} repeat it:\n{}", leaks.len(), leaks.join("\n"));
-    let words = emitted.iter().any(|output| output.text.contains("TargetAnswerInvalid"));
+    let words = outputs.iter().any(|output| output.text.contains("TargetAnswerInvalid"));
     ensure!(words && world.hostile.count(&RequestMatcher::any()) > 0, "the search sees nothing");
     Ok(())
 }
 
 /// Resident memory of the operators.
-struct MemoryUse(Vec<(&'static str, Resident)>);
+struct MemoryUse(Vec<(&'static str, ResidentMemory)>);
 
 fn memory(world: &World) -> Result<MemoryUse> {
     let of = |name: &'static str| Ok((name, resident(world.landscape.operator(name)?)?));

@@ -127,9 +127,9 @@ impl World {
     pub(crate) async fn says(&self, name: &str, type_: &str, reasons: &[&str]) -> Result<String> {
         until_or_why(&format!("{type_} of {name} says {reasons:?}"), DEADLINE, || async {
             let kyma = serde_json::to_value(self.kymas().get(name).await?)?;
-            let said = reason_of(&kyma["status"]["conditions"], type_);
-            let said = said.filter(|(is, said)| is != "True" && reasons.contains(&said.as_str()));
-            Ok(said.map(|(_, said)| said).ok_or_else(|| kyma["status"]["conditions"].to_string()))
+            let reason = reason_of(&kyma["status"]["conditions"], type_);
+            let reason = reason.filter(|(is, reason)| is != "True" && reasons.contains(&reason.as_str()));
+            Ok(reason.map(|(_, reason)| reason).ok_or_else(|| kyma["status"]["conditions"].to_string()))
         })
         .await
     }

@@ -233,7 +233,10 @@ impl World {
         let proxy = self.proxy.lock().unwrap();
         let upstream = proxy.as_ref().context("the proxy is open")?.upstream();
         let clusters = self.landscape.clusters();
-        clusters.iter().position(|cluster| cluster.url().ends_with(upstream)).context("a cluster of ours")
+        clusters
+            .iter()
+            .position(|cluster| cluster.url().ends_with(upstream))
+            .context("no cluster has this address")
     }
 
     /// Fails if a client with an access Secret wrote to one of these clusters since.

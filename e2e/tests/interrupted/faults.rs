@@ -44,7 +44,7 @@ pub(crate) struct ClockJump {
 }
 
 /// Faults and records of one Kyma.
-struct Case {
+struct KymaFaults {
     faults: Vec<Fault>,
     /// Writes that were refused and not retried yet.
     refused: BTreeSet<String>,
@@ -53,7 +53,7 @@ struct Case {
     record: Record,
 }
 
-impl Case {
+impl KymaFaults {
     fn is_late(&self) -> bool {
         self.faults.iter().any(|fault| matches!(fault, Fault::Stale))
     }
@@ -78,7 +78,7 @@ impl Default for Record {
 
 /// State shared by all proxies.
 pub(crate) struct FaultInjector {
-    cases: Mutex<BTreeMap<String, Case>>,
+    cases: Mutex<BTreeMap<String, KymaFaults>>,
     /// Operators that are about to be killed; none of their requests passes.
     killed_operators: Mutex<BTreeSet<String>>,
     kill_requests: UnboundedSender<String>,
@@ -99,7 +99,7 @@ impl FaultInjector {
 
     /// Begins a stage: from now on these faults apply to the Kyma.
     pub(crate) fn begin(&self, kyma: &str, faults: Vec<Fault>) {
-        let case = Case { faults, refused: BTreeSet::new(), attempts: 0, record: Record::default() };
+        let case = KymaFaults { faults, refused: BTreeSet::new(), attempts: 0, record: Record::default() };
         lock(&self.cases).insert(kyma.to_owned(), case);
     }
 

@@ -6,12 +6,12 @@ use kyma_api::{finalizers, labels};
 use serde_json::{Value, json};
 
 /// A mandatory module and the version that every Kyma gets.
-pub(crate) struct Mandatory {
+pub(crate) struct MandatoryModule {
     pub(crate) module: &'static str,
     pub(crate) version: String,
 }
 
-impl Mandatory {
+impl MandatoryModule {
     /// Returns a recorded object of the hub or target as KLM would have left it, or `None` if KLM would not have
     /// created it.
     pub(crate) fn remake(&self, mut object: Value, is_on_target: bool) -> Option<Value> {

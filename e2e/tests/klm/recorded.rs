@@ -19,7 +19,7 @@ use kyma_api::{Kyma, annotations, klm, labels};
 use serde_json::{Value, json};
 use testbed::{crd_is_served, until, until_discovered};
 
-use crate::mandatory::Mandatory;
+use crate::mandatory::MandatoryModule;
 use crate::scenario::DEADLINE;
 
 /// Files of a target that are not created as objects: metadata of CRDs, and webhooks whose service does not run
@@ -32,7 +32,7 @@ const TARGET_CRDS: [&str; 3] = ["kymas", "moduletemplates", "modulereleasemetas"
 pub(crate) struct Situation {
     inputs: PathBuf,
     directory: PathBuf,
-    mandatory: Option<Mandatory>,
+    mandatory: Option<MandatoryModule>,
 }
 
 impl Situation {
@@ -56,7 +56,7 @@ impl Situation {
         let of = |one: &&Value| one["metadata"]["labels"][labels::MODULE_NAME] == module;
         let version = manifests.iter().find(of).and_then(|manifest| manifest["spec"]["version"].as_str());
         let version = version.with_context(|| format!("no Manifest of {module} was recorded"))?.to_owned();
-        self.mandatory = Some(Mandatory { module, version });
+        self.mandatory = Some(MandatoryModule { module, version });
         Ok(self)
     }
 

@@ -76,11 +76,11 @@ impl<'a> Scenario<'a> {
         let events: Api<Event> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
         until("our operators say that the Kyma is KLM's", DEADLINE, || async {
             let listed = events.list(&ListParams::default()).await?;
-            let told = |event: &Event| {
+            let is_expected = |event: &Event| {
                 event.reason.as_deref() == Some(Reason::NotHandedOver.as_str())
                     && event.involved_object.uid == uid
             };
-            Ok(listed.items.iter().any(told).then_some(()))
+            Ok(listed.items.iter().any(is_expected).then_some(()))
         })
         .await?;
         let (hub_before, target_before) = (whole(&hub).await?, whole(&client).await?);
@@ -97,9 +97,9 @@ impl<'a> Scenario<'a> {
         leases.create(&PostParams::default(), &serde_json::from_value(lease)?).await?;
         let renewed = self.migrate_beside_klm(&leases, &[]).await?;
         ensure!(
-            renewed.status.code() == Some(1) && said(&renewed).contains(klm::LEASE),
+            renewed.status.code() == Some(1) && output_text(&renewed).contains(klm::LEASE),
             "{}",
-            said(&renewed)
+            output_text(&renewed)
         );
         self.unchanged().await?;
         // With both labels KLM leaves an object alone, so kymactl may run beside it.
@@ -108,12 +108,12 @@ impl<'a> Scenario<'a> {
         }}});
         kymas(&self.hub).patch_metadata(KYMA, &by_hand(), &Patch::Merge(&both)).await?;
         let output = self.migrate_beside_klm(&leases, &["--dry-run"]).await?;
-        ensure!(output.status.code() == Some(1), "its Manifests are not labelled: {}", said(&output));
+        ensure!(output.status.code() == Some(1), "its Manifests are not labelled: {}", output_text(&output));
         for manifest in self.manifests().list(&ListParams::default()).await?.items {
             self.manifests().patch_metadata(&manifest.name_any(), &by_hand(), &Patch::Merge(&both)).await?;
         }
         let output = self.migrate_beside_klm(&leases, &["--dry-run"]).await?;
-        ensure!(output.status.success(), "{}", said(&output));
+        ensure!(output.status.success(), "{}", output_text(&output));
         let released = json!({"spec": {"holderIdentity": ""}});
         leases.patch(klm::LEASE, &by_hand(), &Patch::Merge(&released)).await?;
         until_stopped(&self.hub, KYMA).await?;
@@ -147,10 +147,10 @@ impl<'a> Scenario<'a> {
 
     pub(crate) async fn dry_run_writes_nothing(&self) -> Result<()> {
         let output = self.migrate(&["--dry-run"]).await?;
-        ensure!(output.status.success(), "{}", said(&output));
+        ensure!(output.status.success(), "{}", output_text(&output));
         for manifest in self.situation.manifests()? {
             let name = manifest["metadata"]["name"].as_str().unwrap_or_default();
-            ensure!(said(&output).contains(name), "{name}: {}", said(&output));
+            ensure!(output_text(&output).contains(name), "{name}: {}", output_text(&output));
         }
         self.unchanged().await
     }
@@ -183,7 +183,7 @@ impl<'a> Scenario<'a> {
             let listed = components.list(&ListParams::default()).await?;
             let ready: Vec<String> = listed.iter().filter_map(ready_reason_and_message).collect();
             let reason = Reason::SourceUnauthorized.as_str();
-            let is_named = ready.iter().any(|told| told.starts_with(reason) && told.contains(secret));
+            let is_named = ready.iter().any(|text| text.starts_with(reason) && text.contains(secret));
             Ok(if is_named { Ok(()) } else { Err(format!("{ready:?}")) })
         })
         .await?;
@@ -194,9 +194,9 @@ impl<'a> Scenario<'a> {
 
     pub(crate) async fn hand_over(&self) -> Result<()> {
         let output = self.migrate(&[]).await?;
-        ensure!(output.status.success(), "{}", said(&output));
+        ensure!(output.status.success(), "{}", output_text(&output));
         let again = self.migrate(&[]).await?;
-        ensure!(said(&again).contains("nothing to hand over"), "{}", said(&again));
+        ensure!(output_text(&again).contains("nothing to hand over"), "{}", output_text(&again));
         self.nothing_was_made_anew().await?;
         for recorded in self.situation.manifests()? {
             self.is_ours(&recorded).await.with_context(|| recorded["metadata"]["name"].to_string())?;
@@ -269,9 +269,9 @@ impl<'a> Scenario<'a> {
             let conditions = status.conditions.unwrap_or_default();
             let ready = condition::get(&conditions, types::READY).map(|ready| ready.message.as_str());
             let of = |one: &&Value| one["type"] == klm::INSTALLATION;
-            let told = shown["conditions"].as_array().and_then(|all| all.iter().find(of));
+            let condition = shown["conditions"].as_array().and_then(|all| all.iter().find(of));
             let is = shown["state"] == json!(status.state)
-                && told.map(|told| &told["message"]) == Some(&json!(ready));
+                && condition.map(|condition| &condition["message"]) == Some(&json!(ready));
             Ok(if is { Ok(component) } else { Err(format!("{ready:?}: {shown}")) })
         })
         .await
@@ -298,9 +298,9 @@ impl<'a> Scenario<'a> {
 
     pub(crate) async fn give_back(&self) -> Result<()> {
         let output = self.migrate(&["--rollback", "--dry-run"]).await?;
-        ensure!(output.status.success(), "{}", said(&output));
+        ensure!(output.status.success(), "{}", output_text(&output));
         let output = self.migrate(&["--rollback"]).await?;
-        ensure!(output.status.success(), "{}", said(&output));
+        ensure!(output.status.success(), "{}", output_text(&output));
         self.nothing_was_made_anew().await?;
         self.unchanged().await
     }
@@ -324,11 +324,11 @@ impl<'a> Scenario<'a> {
                 };
                 format!("{:?} -> {:?}", of(&self.target_before), of(&target))
             };
-            let told: Vec<String> = changed.iter().map(owners).collect();
+            let owners: Vec<String> = changed.iter().map(owners).collect();
             Ok(if changed.is_empty() {
                 Ok(())
             } else {
-                Err(format!("{}: {}", list(&changed), told.join("; ")))
+                Err(format!("{}: {}", list(&changed), owners.join("; ")))
             })
         })
         .await
@@ -337,9 +337,9 @@ impl<'a> Scenario<'a> {
     pub(crate) async fn leaves_what_is_being_deleted(&self) -> Result<()> {
         let output = self.migrate(&[]).await?;
         ensure!(
-            output.status.code() == Some(1) && said(&output).contains("being deleted"),
+            output.status.code() == Some(1) && output_text(&output).contains("being deleted"),
             "{}",
-            said(&output)
+            output_text(&output)
         );
         self.unchanged().await
     }
@@ -403,7 +403,7 @@ fn by_hand() -> PatchParams {
     PatchParams { field_manager: Some("kubectl-label".to_owned()), ..PatchParams::default() }
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 

@@ -121,8 +121,8 @@ async fn lantern_says(world: &World, kyma: &str, reason: Reason) -> Result<()> {
         let held = world.components().list(&ListParams::default()).await?.items.into_iter();
         let mut held = held.filter(|one| one.name_any().starts_with(&format!("{kyma}-{LANTERN}-")));
         let held = held.next().map(|one| json!({"status": one.data["status"]})).unwrap_or_default();
-        let is_told = e2e::wait::has_condition(&held, "Ready", "False", reason);
-        Ok(if is_told { Ok(()) } else { Err(held.to_string()) })
+        let is_reported = e2e::wait::has_condition(&held, "Ready", "False", reason);
+        Ok(if is_reported { Ok(()) } else { Err(held.to_string()) })
     })
     .await
 }
@@ -146,8 +146,8 @@ async fn lantern_is_gone(world: &World, kyma: &str) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(world.target(kyma)?);
     until_or_why(&format!("{kyma} has no lantern"), DEADLINE, || async {
         let modules = world.kymas().get(kyma).await?.status.and_then(|status| status.modules);
-        let told = |module: &ModuleStatus| module.name == LANTERN;
-        let line = modules.into_iter().flatten().find(told);
+        let is_lantern = |module: &ModuleStatus| module.name == LANTERN;
+        let line = modules.into_iter().flatten().find(is_lantern);
         let crd = crds.get_opt(LANTERNS).await?;
         Ok(if line.is_none() && crd.is_none() { Ok(()) } else { Err(format!("{line:?}")) })
     })

@@ -218,8 +218,8 @@ impl World {
         self.fleet()?.until_reason(kyma, reason).await?;
         let events: Api<Event> = self.api();
         until_or_why(&format!("an event of {kyma} says {reason}"), DEADLINE, || async {
-            let told = events.list(&ListParams::default()).await?.items;
-            let of_kyma = told.iter().filter(|event| {
+            let listed = events.list(&ListParams::default()).await?.items;
+            let of_kyma = listed.iter().filter(|event| {
                 event.regarding.as_ref().is_some_and(|object| {
                     object.kind.as_deref() == Some("Kyma") && object.name.as_deref() == Some(kyma)
                 })

@@ -64,8 +64,8 @@ impl<'a> Scenario<'a> {
         command.arg("--manifest").arg(release.directory.join("raw-manifest.yaml"));
         command.arg("--default-cr").arg(release.directory.join("default-cr.yaml"));
         let output = command.output().await.context("cannot start kymactl")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "kymactl module push of {}: {said}", module.name);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "kymactl module push of {}: {stderr}", module.name);
         Ok(serde_saphyr::from_str(&String::from_utf8(output.stdout)?)?)
     }
 
@@ -106,8 +106,8 @@ impl<'a> Scenario<'a> {
         until("the target has the catalogue", DEADLINE, || async {
             let status = self.kymas().get(KYMA).await?.status.unwrap_or_default();
             let conditions = status.conditions.unwrap_or_default();
-            let told = condition::get(&conditions, types::MODULE_CATALOG);
-            Ok(told.filter(|told| told.status == "True").map(drop))
+            let condition = condition::get(&conditions, types::MODULE_CATALOG);
+            Ok(condition.filter(|condition| condition.status == "True").map(drop))
         })
         .await?;
         snapshot::take(&self.target).await

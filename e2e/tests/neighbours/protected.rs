@@ -134,8 +134,8 @@ pub(crate) async fn row(test_kyma: &TestKyma) -> Result<()> {
         until_or_why(&format!("{} is refused", forbidden.module), DEADLINE, || async {
             let found = test_kyma.component(forbidden.module).await?.unwrap_or_default();
             let refused = wait::has_condition(&found, "Ready", "False", Reason::Protected);
-            let said = found["status"]["conditions"].to_string();
-            Ok(if refused && said.contains(forbidden.names) { Ok(()) } else { Err(said) })
+            let conditions = found["status"]["conditions"].to_string();
+            Ok(if refused && conditions.contains(forbidden.names) { Ok(()) } else { Err(conditions) })
         })
         .await?;
     }

@@ -24,7 +24,7 @@ const USER: &str = "kubectl";
 const OPERATORS: [&str; 3] = ["kyma-operator", "helm-component", "release-meta-syncer"];
 
 /// Objects that a user applies with `kubectl apply -f`.
-struct ByHand {
+struct UserManifests {
     manifest: String,
     resource: String,
 }
@@ -66,7 +66,7 @@ async fn publish(landscape: &Landscape) -> Result<()> {
     catalogue::assign(landscape.hub().client()?, LANTERN, "1.0.0").await
 }
 
-impl ByHand {
+impl UserManifests {
     fn of(version: &str, colour: &str) -> Result<Self> {
         let file = catalogue::module_directory("lantern/1.0.0").join("default-cr.yaml");
         let resource = std::fs::read_to_string(file)?.replace("amber", colour);
@@ -91,7 +91,7 @@ impl Scenario {
     /// Applies the image tag `main`, which cannot be compared with the channel's version: the hub reports
     /// VersionUnknown, and the image stays.
     async fn an_unknown_version_keeps_running(&self) -> Result<()> {
-        ByHand::of("main", "red")?.apply(&self.target).await?;
+        UserManifests::of("main", "red")?.apply(&self.target).await?;
         self.choose(&json!([{"name": LANTERN}])).await?;
         let says = |kyma: &Value| has_condition(kyma, "Ready", "False", Reason::VersionUnknown);
         self.until("the hub says that the version is not known", says).await?;
@@ -102,7 +102,7 @@ impl Scenario {
     /// Applies 2.0.0 while the channel has 1.0.0: no operator writes to the module's objects, and hub and target
     /// report why.
     async fn a_newer_version_keeps_running(&self, landscape: &Landscape) -> Result<()> {
-        let by_hand = ByHand::of("2.0.0", "red")?;
+        let by_hand = UserManifests::of("2.0.0", "red")?;
         let mark = landscape.targets()[0].audit()?.mark()?;
         by_hand.apply(&self.target).await?;
         let says = |kyma: &Value| {
@@ -124,7 +124,7 @@ impl Scenario {
 
     /// Moves the channel to 2.1.0: the module is upgraded in place, and the user's own resource is not written to.
     async fn it_is_taken_over_once_the_channel_reaches_it(&self) -> Result<()> {
-        let by_hand = ByHand::of("2.0.0", "red")?;
+        let by_hand = UserManifests::of("2.0.0", "red")?;
         let before = self.uids(&by_hand).await?;
         let resource = self.get(by_hand.objects()?.last().context("the default CR")?).await?;
         catalogue::assign(self.hub.clone(), LANTERN, "2.1.0").await?;
@@ -143,7 +143,7 @@ impl Scenario {
     /// Applies 2.2.0 over the installed 2.1.0 as the user: the hub reports it, and 2.2.0 stays, since operators do
     /// not downgrade. Then goes back to 2.1.0.
     async fn an_upgrade_by_hand_of_a_managed_module_stays(&self, landscape: &Landscape) -> Result<()> {
-        ByHand::of("2.2.0", "red")?.apply(&self.target).await?;
+        UserManifests::of("2.2.0", "red")?.apply(&self.target).await?;
         self.until("the hub says why 2.2.0 stays", |kyma| {
             let message = kyma["status"]["modules"][0]["message"].as_str().unwrap_or_default();
             has_condition(kyma, "Ready", "False", Reason::DowngradeRefused)
@@ -152,14 +152,14 @@ impl Scenario {
         .await?;
         landscape.until_at_rest().await?;
         ensure!(self.image().await?.ends_with(":2.2.0"), "{}", self.image().await?);
-        ByHand::of("2.1.0", "red")?.apply(&self.target).await?;
+        UserManifests::of("2.1.0", "red")?.apply(&self.target).await?;
         self.until("2.1.0 is Ready again", |kyma| kyma["status"]["state"] == "Ready").await
     }
 
     /// Disables the module with policy Ignore while no operator runs: the component is removed, and no object of
     /// the module is written to.
     async fn ignored_it_stays(&self, landscape: &mut Landscape) -> Result<()> {
-        let by_hand = ByHand::of("2.1.0", "red")?;
+        let by_hand = UserManifests::of("2.1.0", "red")?;
         self.choose(&json!([{"name": LANTERN, "customResourcePolicy": "Ignore"}])).await?;
         let name = names::component_name(KYMA, LANTERN);
         let ignores = |component: Option<&HelmComponent>| {
@@ -190,7 +190,7 @@ impl Scenario {
     /// Deletes part of the remaining objects as the user, and applies another version over the rest, so that some
     /// objects carry the operators' owner label.
     async fn it_is_installed_by_hand_again(&self) -> Result<()> {
-        let by_hand = ByHand::of("1.0.0", "blue")?;
+        let by_hand = UserManifests::of("1.0.0", "blue")?;
         for object in
             by_hand.objects()?.iter().filter(|object| object.types.as_ref().unwrap().kind == "ConfigMap")
         {
@@ -209,7 +209,7 @@ impl Scenario {
 
     /// Checks that no operator writes on the target, through a resync and a restart of every operator.
     async fn it_stays_unchanged(&self, landscape: &mut Landscape) -> Result<()> {
-        let by_hand = ByHand::of("1.0.0", "blue")?;
+        let by_hand = UserManifests::of("1.0.0", "blue")?;
         landscape.until_at_rest().await?;
         let mark = landscape.targets()[0].audit()?.mark()?;
         let before = self.states(&by_hand).await?;
@@ -239,7 +239,7 @@ impl Scenario {
     /// Checks that no operator wrote to an object of the module since the mark.
     async fn no_operator_wrote(
         &self,
-        by_hand: &ByHand,
+        by_hand: &UserManifests,
         landscape: &Landscape,
         mark: AuditMark,
     ) -> Result<()> {
@@ -304,13 +304,16 @@ impl Scenario {
     }
 
     /// Returns the uids of the module's objects, its default CR included, by kind and name.
-    async fn uids(&self, by_hand: &ByHand) -> Result<BTreeMap<String, Option<String>>> {
+    async fn uids(&self, by_hand: &UserManifests) -> Result<BTreeMap<String, Option<String>>> {
         Ok(self.states(by_hand).await?.into_iter().map(|(name, (uid, _))| (name, uid)).collect())
     }
 
     /// Returns uids and versions of the module's objects. The version is the resourceVersion, or the generation for
     /// Deployments, whose status Kubernetes writes.
-    async fn states(&self, by_hand: &ByHand) -> Result<BTreeMap<String, (Option<String>, Option<String>)>> {
+    async fn states(
+        &self,
+        by_hand: &UserManifests,
+    ) -> Result<BTreeMap<String, (Option<String>, Option<String>)>> {
         let mut states = BTreeMap::new();
         for object in by_hand.objects()? {
             let kind = object.types.as_ref().context("a kind")?.kind.clone();

@@ -121,9 +121,9 @@ fn conditions(kyma: &Kyma) -> Result<BTreeMap<String, [Value; 3]>> {
     let conditions =
         serde_json::to_value(kyma.status.as_ref().and_then(|status| status.conditions.as_ref()))?;
     let all = conditions.as_array().context("the Kyma has conditions")?;
-    let told = |held: &Value| {
+    let fields_by_type = |held: &Value| {
         let parts = ["status", "reason", "lastTransitionTime"].map(|field| held[field].clone());
         (held["type"].as_str().unwrap_or_default().to_owned(), parts)
     };
-    Ok(all.iter().map(told).collect())
+    Ok(all.iter().map(fields_by_type).collect())
 }

@@ -29,19 +29,19 @@ async fn no_failure_reveals_a_secret() -> Result<()> {
     let rows = causes::all(&world).await?;
     let results = futures::stream::iter(rows.into_iter().map(|row| world.run_row(row)));
     let results: Vec<Result<()>> = results.buffer_unordered(MAX_PARALLEL_ROWS).collect().await;
-    let untold: Vec<String> =
+    let failures: Vec<String> =
         results.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
-    ensure!(untold.is_empty(), "causes without their effect:\n{}", untold.join("\n"));
+    ensure!(failures.is_empty(), "causes without their effect:\n{}", failures.join("\n"));
     kyma::modules_fail(&world).await?;
-    let mut emitted = output::kymactl(&world).await?;
+    let mut outputs = output::kymactl(&world).await?;
     kyma::access_fails(&world).await?;
-    emitted.extend(output::kymactl(&world).await?);
-    emitted.extend(e2e::emitted::everywhere(&world.landscape, &[&world.quay, &world.lake]).await?);
+    outputs.extend(output::kymactl(&world).await?);
+    outputs.extend(e2e::outputs::collect(&world.landscape, &[&world.quay, &world.lake]).await?);
 
     let search = SecretSearch::of(&world.tokens);
-    let leaks: Vec<String> = emitted.iter().flat_map(|output| search.found_in(output)).collect();
+    let leaks: Vec<String> = outputs.iter().flat_map(|output| search.found_in(output)).collect();
     ensure!(leaks.is_empty(), "{} leaks:\n{}", leaks.len(), leaks.join("\n"));
-    let blind = output::without_the_word(&emitted);
+    let blind = output::without_the_word(&outputs);
     ensure!(blind.is_empty(), "the search sees nothing in {blind:?}");
     world.landscape.stop().await
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
-use e2e::emitted::Output;
+use e2e::outputs::Output;
 
 use crate::planted::HARMLESS_WORD;
 use crate::world::World;

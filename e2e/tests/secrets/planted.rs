@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
-use e2e::emitted::Output;
+use e2e::outputs::Output;
 
 /// Prefix of every planted secret: one search finds all of them, also those that are cut off at the end. It has no
 /// character that an address or a string literal escapes.

@@ -30,8 +30,8 @@ async fn until_dependencies_say(fixture: &Fixture, name: &str, words: &str) -> R
         Api::namespaced(fixture.hub.client()?, fixture.namespace());
     until(&format!("DependenciesReady of {name} says {words}"), DEADLINE, || async {
         let status = greetings.get(name).await?.status.unwrap_or_default();
-        let told = status.conditions.iter().find(|one| one.type_ == "DependenciesReady");
-        Ok(told.filter(|told| told.message.contains(words)).map(|_| ()))
+        let condition = status.conditions.iter().find(|one| one.type_ == "DependenciesReady");
+        Ok(condition.filter(|condition| condition.message.contains(words)).map(|_| ()))
     })
     .await
 }

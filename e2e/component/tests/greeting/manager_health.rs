@@ -100,8 +100,8 @@ async fn the_state_follows_the_health_of_the_manager() -> Result<()> {
     let unhealthy = fixture.until_state("led", State::Error).await?;
     let conditions = unhealthy.status.unwrap_or_default().conditions;
     let ready = conditions.iter().find(|one| one.type_ == "Ready");
-    let said = ready.map(|ready| (ready.reason.as_str(), ready.message.as_str()));
-    assert_eq!(said, Some(("Unhealthy", failed)));
+    let reported = ready.map(|ready| (ready.reason.as_str(), ready.message.as_str()));
+    assert_eq!(reported, Some(("Unhealthy", failed)));
     apply_manager(&fixture, "led-manager", Pods::Running).await?;
     fixture.until_state("led", State::Ready).await?;
     delete_manager(&fixture, "led-manager").await?;

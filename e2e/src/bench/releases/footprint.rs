@@ -22,7 +22,7 @@ pub(in crate::bench) struct Footprint {
 
 /// Result of a measurement.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::bench) struct Used {
+pub(in crate::bench) struct ResourceUsage {
     /// Peak memory in RAM of the process and its children, in MiB; the shared program file counts once.
     pub(in crate::bench) most_mib: f64,
     /// Memory in RAM of the process alone at the end, in MiB.
@@ -65,14 +65,14 @@ impl Footprint {
     ///
     /// # Errors
     /// If the process has ended.
-    pub(in crate::bench) async fn end(self) -> Result<Used> {
+    pub(in crate::bench) async fn end(self) -> Result<ResourceUsage> {
         let Self { process, before, stop, most } = self;
         drop(stop);
         let most = most.await?;
         let own = pages(process).context("the process has ended")?;
         let now = seconds(process)?;
         let seconds = Seconds { own: now.own - before.own, children: now.children - before.children };
-        Ok(Used { most_mib: mib(most), own_mib: mib(own.resident), seconds })
+        Ok(ResourceUsage { most_mib: mib(most), own_mib: mib(own.resident), seconds })
     }
 }
 

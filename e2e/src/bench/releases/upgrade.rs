@@ -20,14 +20,14 @@ pub async fn upgrade(from: &Path, releases: usize) -> Result<Outcome> {
     let from = from.canonicalize().with_context(|| format!("cannot find {}", from.display()))?;
     let before = version(&from).await?;
     let mut bench = Bench::start().await?;
-    let ours = bench.landscape.bin(OPERATOR);
-    let now = version(&ours).await?;
+    let current = bench.landscape.bin(OPERATOR);
+    let now = version(&current).await?;
     bench.landscape.kill(OPERATOR)?;
     bench.landscape.start_other(OPERATOR, &from).await?;
     bench.create_all("ours", releases).await?;
     bench.until_ready("ours", releases, deadline(releases)?).await?;
     let mut rows = Vec::new();
-    for (step, program) in [("upgrade", ours.as_path()), ("downgrade", &from)] {
+    for (step, program) in [("upgrade", current.as_path()), ("downgrade", &from)] {
         rows.extend(replaced(&mut bench, step, program).await?);
     }
     bench.landscape.stop().await?;
@@ -69,7 +69,7 @@ async fn replaced(bench: &mut Bench, step: &str, program: &Path) -> Result<Vec<R
 async fn version(program: &Path) -> Result<String> {
     let output = Command::new(program).arg("version").output().await;
     let output = output.with_context(|| format!("cannot start {}", program.display()))?;
-    let said = String::from_utf8(output.stdout)?.trim().to_owned();
-    ensure!(output.status.success() && said.contains(OPERATOR), "{} is no {OPERATOR}", program.display());
-    Ok(said)
+    let text = String::from_utf8(output.stdout)?.trim().to_owned();
+    ensure!(output.status.success() && text.contains(OPERATOR), "{} is no {OPERATOR}", program.display());
+    Ok(text)
 }

@@ -20,10 +20,10 @@ pub(crate) fn rows(world: &World) -> Result<Vec<Row>> {
         .collect())
 }
 
-type Broken = (&'static str, String, Reason);
+type BrokenAccess = (&'static str, String, Reason);
 
 /// Returns kubeconfigs that the parser refuses.
-fn refused(world: &World) -> Result<Vec<Broken>> {
+fn refused(world: &World) -> Result<Vec<BrokenAccess>> {
     let by = |name, user: Value| broken(world, name, "/users/0/user", user);
     let cluster =
         |name, field: &str, value: Value| broken(world, name, &format!("/clusters/0/cluster/{field}"), value);
@@ -63,7 +63,7 @@ fn refused(world: &World) -> Result<Vec<Broken>> {
         )?,
         cluster("proxy", "proxy-url", json!(format!("http://me:{}@127.0.0.1:3128", secret_in_url("proxy"))))?,
     ];
-    let mut all: Vec<Broken> =
+    let mut all: Vec<BrokenAccess> =
         made.into_iter().map(|(name, access)| (name, access, Reason::AccessInvalid)).collect();
     let texts = [
         ("no-yaml", format!("{}: [not, a, kubeconfig", secret("no-yaml"))),
@@ -77,7 +77,7 @@ fn refused(world: &World) -> Result<Vec<Broken>> {
 }
 
 /// Returns well-formed kubeconfigs with a wrong token, address or certificate authority.
-fn unusable(world: &World) -> Result<Vec<Broken>> {
+fn unusable(world: &World) -> Result<Vec<BrokenAccess>> {
     let token = |name: &'static str| broken(world, name, "/users/0/user", json!({"token": secret(name)}));
     let (name, unauthorized) = token("token-wrong")?;
     let mut all = vec![(name, unauthorized, Reason::TargetUnauthorized)];

@@ -38,7 +38,7 @@ pub struct Output {
 ///
 /// # Errors
 /// If a log cannot be read or a server does not answer.
-pub async fn everywhere(landscape: &Landscape, targets: &[&Cluster]) -> Result<Vec<Output>> {
+pub async fn collect(landscape: &Landscape, targets: &[&Cluster]) -> Result<Vec<Output>> {
     let mut all = Vec::new();
     for operator in landscape.operators() {
         let text = String::from_utf8_lossy(&std::fs::read(operator.log())?).into_owned();
