@@ -19,8 +19,8 @@ use crate::pull_secret::watch as pull_secret;
 use crate::state::State;
 use crate::target_kyma;
 
+mod bootstrap;
 mod fencing_generation;
-mod ground;
 pub(crate) mod open_session;
 
 pub(crate) use fencing_generation::advance as advance_fencing_generation;
@@ -75,7 +75,7 @@ async fn open(
     let target = target.fenced(fence_of(&state.runtime, kyma, &identity));
     // Nothing is applied to a target whose Kyma is being deleted: it would have to be removed again.
     if kyma.metadata.deletion_timestamp.is_none() {
-        context.repaired(ground::prepare(state, kyma, &target).await?);
+        context.repaired(bootstrap::ensure_namespace_and_crd(state, kyma, &target).await?);
     }
     watch(state, &KymaKey::of(kyma), &target, false)?;
     Ok(Session {
@@ -105,7 +105,7 @@ async fn prove(state: &State, kyma: &Arc<Kyma>, target: &Target) -> Result<Targe
         state.wrote(live);
     }
     if let Some(stamp) = stamp.filter(|_| kyma.metadata.deletion_timestamp.is_none()) {
-        ground::namespace(target, STAMP_NAMESPACE).await?;
+        bootstrap::ensure_namespace(target, STAMP_NAMESPACE).await?;
         target.put_stamp(&stamp, &found).await?;
     }
     Ok(identity)

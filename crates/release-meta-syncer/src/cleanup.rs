@@ -20,7 +20,7 @@ use crate::copy::{Key, Kind};
 use crate::plan::Ownership;
 use crate::report::{self, Outcome};
 use crate::state::State;
-use crate::{FIELD_MANAGER, contact, ground, hub, observe, write};
+use crate::{FIELD_MANAGER, bootstrap, contact, hub, observe, write};
 
 /// Runs one step of the deletion. Called until the finalizer is removed.
 pub(crate) async fn step(
@@ -155,7 +155,7 @@ fn crd_resource() -> ApiResource {
 }
 
 fn crd_name(kind: Kind) -> String {
-    let [template, release] = ground::catalogue_crds();
+    let [template, release] = bootstrap::catalogue_crds();
     match kind {
         Kind::Template => template.name_any(),
         Kind::Release => release.name_any(),

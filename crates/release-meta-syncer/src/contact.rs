@@ -13,7 +13,7 @@ use kyma_targets::Target;
 use crate::copy::Kind;
 use crate::session::Session;
 use crate::state::State;
-use crate::{ground, hub};
+use crate::{bootstrap, hub};
 
 /// Share of the resync after which a target is read again, even if its watches reported nothing.
 const VERIFY_AT: f64 = 0.8;
@@ -65,7 +65,7 @@ async fn prove(state: &State, kyma: &Kyma, target: &Target) -> Result<TargetIden
     if let Some(stamp) = stamp {
         // If the Kyma is being deleted, kyma-operator has just removed the stamp.
         hub::ensure_wanted(state, kyma).await?;
-        ground::namespace(target, kyma_targets::STAMP_NAMESPACE).await?;
+        bootstrap::ensure_namespace(target, kyma_targets::STAMP_NAMESPACE).await?;
         target.put_stamp(&stamp, &found).await?;
     }
     Ok(identity)

@@ -27,7 +27,7 @@ use crate::report::Outcome;
 use crate::session::Session;
 use crate::state::State;
 use crate::write::WriteContext;
-use crate::{FIELD_MANAGER, cleanup, contact, ground, hub, observe, session, write};
+use crate::{FIELD_MANAGER, bootstrap, cleanup, contact, hub, observe, session, write};
 
 /// Deadline for kinds whose CRDs were just installed: they are usually served within a second.
 const SERVED: Duration = Duration::from_secs(10);
@@ -348,8 +348,8 @@ async fn bring_in_step(
         known
     } else {
         write::hold(state, kyma).await?;
-        ground::namespace(target, namespace).await?;
-        let crds = ground::crds(target, &owner).await?;
+        bootstrap::ensure_namespace(target, namespace).await?;
+        let crds = bootstrap::ensure_crds(target, &owner).await?;
         contact::watch(state, &key, target)?;
         if !crds.are_established {
             return Ok(None);

@@ -13,9 +13,9 @@ mod plan;
 mod report;
 
 // Reads and writes.
+mod bootstrap;
 mod cleanup;
 mod contact;
-mod ground;
 mod hub;
 mod memory;
 mod observe;

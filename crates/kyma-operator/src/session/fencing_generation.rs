@@ -11,7 +11,7 @@ use kyma_sdk::{Failure, KymaKey, fence_of, target_record};
 use kyma_targets::{FencingGeneration, LiveIdentity, STAMP_NAMESPACE, Stamp, Target, Verdict};
 use serde_json::{Value, json};
 
-use super::{Session, ground};
+use super::{Session, bootstrap};
 use crate::FIELD_MANAGER;
 use crate::error::Error;
 use crate::state::State;
@@ -138,7 +138,7 @@ async fn send_record(
 
 async fn put(target: &Target, stamp: Stamp, over: &LiveIdentity) -> Result<(), Failure> {
     if over.stamp.is_none() {
-        ground::namespace(target, STAMP_NAMESPACE).await?;
+        bootstrap::ensure_namespace(target, STAMP_NAMESPACE).await?;
     }
     Ok(target.put_stamp(&stamp, over).await?)
 }

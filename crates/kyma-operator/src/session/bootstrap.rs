@@ -25,14 +25,18 @@ const NAMESPACE_LABELS: [(&str, &str); 3] = [
 ];
 
 /// Ensures namespace and CRD. Returns how many of them were written.
-pub(super) async fn prepare(state: &State, kyma: &Kyma, target: &Target) -> Result<usize, Error> {
-    let namespace = namespace(target, &state.runtime.settings.target_namespace).await?;
-    let crd = crd(kyma, target.client()).await?;
+pub(super) async fn ensure_namespace_and_crd(
+    state: &State,
+    kyma: &Kyma,
+    target: &Target,
+) -> Result<usize, Error> {
+    let namespace = ensure_namespace(target, &state.runtime.settings.target_namespace).await?;
+    let crd = ensure_crd(kyma, target.client()).await?;
     Ok(usize::from(namespace) + usize::from(crd))
 }
 
 /// Ensures the namespace and its labels. Returns true if it was written.
-pub(super) async fn namespace(target: &Target, name: &str) -> Result<bool, Error> {
+pub(super) async fn ensure_namespace(target: &Target, name: &str) -> Result<bool, Error> {
     let api: Api<Namespace> = Api::all(target.client());
     let set: BTreeMap<&str, &str> = NAMESPACE_LABELS.into_iter().collect();
     let body =
@@ -60,7 +64,7 @@ pub(super) async fn namespace(target: &Target, name: &str) -> Result<bool, Error
 /// Installs or updates the Kyma CRD, unless a newer operator did. Returns true if it was written. The following watch
 /// shows whether the kind is served. A CRD that another writer creates or replaces after the read is left unchanged
 /// and causes a conflict; the next pass adopts it.
-async fn crd(kyma: &Kyma, client: Client) -> Result<bool, Error> {
+async fn ensure_crd(kyma: &Kyma, client: Client) -> Result<bool, Error> {
     let name = Kyma::crd_name();
     let api: Api<CustomResourceDefinition> = Api::all(client);
     let failed = |source| Error::InstallKymaCrd { name: name.to_owned(), source };
@@ -158,13 +162,13 @@ mod tests {
         target.always(forced.clone(), theirs);
         target.always(RequestMatcher::path(CRD).method("PATCH"), Answer::failure(409, "Conflict", "exists"));
         let client = target.access().client().unwrap();
-        let raced = crd(&kyma(), client.clone()).await;
+        let raced = ensure_crd(&kyma(), client.clone()).await;
         assert!(
             matches!(&raced, Err(Error::InstallKymaCrd { source, .. }) if is_conflict(source)),
             "{raced:?}"
         );
         assert_eq!(target.count(&forced), 0, "the CRD of another writer got the mark of its creator");
-        assert!(crd(&kyma(), client).await.unwrap());
+        assert!(ensure_crd(&kyma(), client).await.unwrap());
         assert_eq!(target.count(&forced), 1);
     }
 

@@ -26,7 +26,7 @@ pub(crate) fn catalogue_crds() -> [CustomResourceDefinition; 2] {
 }
 
 /// Creates the namespace if it is missing. It has no owner.
-pub(crate) async fn namespace(target: &Target, name: &str) -> Result<(), Failure> {
+pub(crate) async fn ensure_namespace(target: &Target, name: &str) -> Result<(), Failure> {
     let api: Api<Namespace> = Api::all(target.client());
     let failed = |error: kube::Error| Failure::target(&format!("ensure namespace {name}"), &error);
     if api.get_opt(name).await.map_err(failed)?.is_some() {
@@ -56,10 +56,10 @@ pub(crate) struct Crds {
 }
 
 /// Installs or updates the catalogue's CRDs, unless a newer version of this operator did. Returns their state.
-pub(crate) async fn crds(target: &Target, owner: &str) -> Result<Crds, Failure> {
+pub(crate) async fn ensure_crds(target: &Target, owner: &str) -> Result<Crds, Failure> {
     let mut found = Crds { marks: BTreeMap::new(), are_established: true };
     for wanted in catalogue_crds() {
-        let live = crd(target.client(), owner, &wanted).await?;
+        let live = ensure_crd(target.client(), owner, &wanted).await?;
         let fingerprint = fingerprint(&live.metadata, FIELD_MANAGER);
         found
             .marks
@@ -71,7 +71,7 @@ pub(crate) async fn crds(target: &Target, owner: &str) -> Result<Crds, Failure> 
 
 /// Installs or updates a CRD and returns its state. A CRD that another writer creates or replaces after the read is
 /// left unchanged and causes a conflict; the next pass adopts it.
-async fn crd(
+async fn ensure_crd(
     client: Client,
     owner: &str,
     wanted: &CustomResourceDefinition,
@@ -81,7 +81,7 @@ async fn crd(
     let failed = |error: kube::Error| Failure::target(&format!("install CRD {name}"), &error);
     // A 404 of a proxy would mark an existing CRD as created here.
     let live = find_object(&api, &name).await.map_err(failed)?;
-    let body = body(wanted, owner, live.as_ref());
+    let body = crd_body(wanted, owner, live.as_ref());
     match live {
         Some(live) if is_newer(&live) || is_current(&live, &body) => Ok(live),
         Some(_) => {
@@ -99,7 +99,11 @@ async fn crd(
 
 /// Returns the CRD to apply. It is marked as created by the operator if none exists, or an existing one has the mark.
 /// The uid of an existing CRD keeps the mark from another one of the same name.
-fn body(wanted: &CustomResourceDefinition, owner: &str, live: Option<&CustomResourceDefinition>) -> Value {
+fn crd_body(
+    wanted: &CustomResourceDefinition,
+    owner: &str,
+    live: Option<&CustomResourceDefinition>,
+) -> Value {
     let hash = hex::encode(&Sha256::digest(json!(wanted.spec).to_string().as_bytes())[..8]);
     let mut notes = BTreeMap::from([(annotations::CRD_VERSION, VERSION), (annotations::APPLIED, &hash)]);
     let is_ours = live.is_none_or(|live| live.annotations().get(CREATED_BY).is_some_and(|by| by == owner));
@@ -174,10 +178,10 @@ mod tests {
         target.always(forced.clone(), theirs);
         target.always(RequestMatcher::path(CRD).method("PATCH"), Answer::failure(409, "Conflict", "exists"));
         let client = target.access().client().unwrap();
-        let raced = crd(client.clone(), OWNER, &wanted).await;
+        let raced = ensure_crd(client.clone(), OWNER, &wanted).await;
         assert!(raced.is_err_and(|failure| failure.reason == Reason::ApplyConflict));
         assert_eq!(target.count(&forced), 0, "the CRD of another writer got the mark of its creator");
-        crd(client, OWNER, &wanted).await.unwrap();
+        ensure_crd(client, OWNER, &wanted).await.unwrap();
         assert_eq!(target.count(&forced), 1);
     }
 
@@ -188,7 +192,7 @@ mod tests {
             let mut live = wanted.clone();
             live.metadata.uid = Some("u".to_owned());
             live.metadata.annotations = creator.map(|by| [(CREATED_BY.to_owned(), by.to_owned())].into());
-            body(&wanted, OWNER, Some(&live))["metadata"].take()
+            crd_body(&wanted, OWNER, Some(&live))["metadata"].take()
         };
         for (creator, mark) in
             [(Some(OWNER), json!(OWNER)), (Some("another"), Value::Null), (None, Value::Null)]
@@ -196,7 +200,7 @@ mod tests {
             let meta = meta(creator);
             assert_eq!((&meta["annotations"][CREATED_BY], &meta["uid"]), (&mark, &json!("u")), "{creator:?}");
         }
-        let created = body(&wanted, OWNER, None);
+        let created = crd_body(&wanted, OWNER, None);
         assert_eq!(created["metadata"]["annotations"][CREATED_BY], json!(OWNER));
     }
 }
