@@ -5,14 +5,14 @@
 use std::collections::BTreeSet;
 
 use kyma_api::{limits, patterns};
-use kyma_operator::fuzzing::{ModuleEntry, birth, select};
+use kyma_operator::fuzzing::{ModuleEntry, select, spec_of_new_kyma};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(spec) = serde_json::from_slice::<Value>(bytes) else { return };
-    let born = birth(&spec);
-    assert_eq!(birth(&born), born, "a birth is remembered as it is");
+    let created = spec_of_new_kyma(&spec);
+    assert_eq!(spec_of_new_kyma(&created), created, "the spec of a new Kyma is recorded unchanged");
     let (channel, entries) = match select(&spec) {
         Ok(selected) => selected,
         Err(error) => return assert!(is_plain(&error), "{error:?}"),
@@ -21,11 +21,11 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(entries.len() <= limits::MODULES);
     assert_eq!(entries.iter().map(|entry| &entry.name).collect::<BTreeSet<_>>().len(), entries.len());
     entries.iter().for_each(check);
-    let (_, again) = select(&born).expect("what is born of a choice is a choice");
+    let (_, again) = select(&created).expect("the spec of a new Kyma is a valid selection");
     assert_eq!(entries.len(), again.len());
-    for (entry, born) in entries.iter().zip(&again) {
-        assert_eq!(entry.name, born.name);
-        assert!(entry.invalid.is_some() || entry == born, "{entry:?} became {born:?}");
+    for (entry, created) in entries.iter().zip(&again) {
+        assert_eq!(entry.name, created.name);
+        assert!(entry.invalid.is_some() || entry == created, "{entry:?} became {created:?}");
     }
 });
 

@@ -52,7 +52,7 @@ pub(crate) async fn release(state: &State, kyma: &Kyma) -> Result<(), Failure> {
         let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
         patch_finalizers(&api, &key.name, patch).await?;
         tracing::info!(kyma = %key, uid = ?kyma.uid(), "Kyma released");
-        events::ended(state, kyma, Reason::DropKymaFinalizer);
+        events::send_deletion_step(state, kyma, Reason::DropKymaFinalizer);
     }
     state.forget(&key);
     Ok(())

@@ -59,7 +59,7 @@ pub(crate) enum Error {
     #[error("install CRD {name}")]
     InstallKymaCrd { name: String, source: kube::Error },
     #[error("create the target's Kyma")]
-    GiveBirth { source: kube::Error },
+    CreateTargetKyma { source: kube::Error },
     #[error("label the target's Kyma")]
     Mark { source: kube::Error },
     #[error("write the status of the target's Kyma")]
@@ -146,7 +146,7 @@ impl From<Error> for Failure {
             | Error::ReadHubPullSecret { source, .. } => Self::hub(&action, &source),
             Error::EnsureNamespace { source, .. }
             | Error::InstallKymaCrd { source, .. }
-            | Error::GiveBirth { source }
+            | Error::CreateTargetKyma { source }
             | Error::Mark { source }
             | Error::Show { source }
             | Error::ListKymas { source }

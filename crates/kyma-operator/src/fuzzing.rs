@@ -33,6 +33,6 @@ pub fn select(spec: &Value) -> Result<(String, Vec<ModuleEntry>), String> {
 }
 
 /// Returns the spec with which a target's Kyma is created for this selection.
-pub fn birth(spec: &Value) -> Value {
-    selection::birth(&selection::choice(spec, None))
+pub fn spec_of_new_kyma(spec: &Value) -> Value {
+    selection::spec_of_new_kyma(&selection::choice(spec, None))
 }

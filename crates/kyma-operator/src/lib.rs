@@ -61,4 +61,4 @@ pub use selection::initial_spec;
 /// Field manager of all server-side applies.
 pub const FIELD_MANAGER: &str = "kyma-operator";
 /// Field manager of fields that are set only on creation.
-pub const BIRTH_MANAGER: &str = "kyma-operator-create";
+pub const CREATE_FIELD_MANAGER: &str = "kyma-operator-create";

@@ -186,7 +186,7 @@ async fn remote_side(
                 Some(remembered) => remembered,
                 None => recovered_choice(state, kyma).await?,
             };
-            target_kyma::give_birth(state, kyma, &session, &choice).await?
+            target_kyma::create_target_kyma(state, kyma, &session, &choice).await?
         }
     };
     let reference = TargetRef { kubeconfig_secret_ref: Some(session.access.clone()) };

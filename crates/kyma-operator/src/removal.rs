@@ -177,7 +177,7 @@ async fn clean(
     match cleaned {
         Ok(true) => {
             session::look_again(state, &session.target);
-            events::ended(state, kyma, Reason::DeleteSkrKyma);
+            events::send_deletion_step(state, kyma, Reason::DeleteSkrKyma);
             claim::release(state, kyma).await.map(|()| Wait::Event)
         }
         Ok(false) => {

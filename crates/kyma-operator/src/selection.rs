@@ -203,11 +203,11 @@ pub(crate) fn choice(spec: &Value, remembered: Option<&kyma_api::Selection>) -> 
 
 /// Returns the spec with which the target's Kyma is first created: channel and modules of the hub's.
 pub fn initial_spec(kyma: &kyma_api::Kyma) -> Value {
-    birth(&choice(&json!(kyma.spec), None))
+    spec_of_new_kyma(&choice(&json!(kyma.spec), None))
 }
 
 /// Returns the spec of a new Kyma with this choice.
-pub(crate) fn birth(choice: &kyma_api::Selection) -> Value {
+pub(crate) fn spec_of_new_kyma(choice: &kyma_api::Selection) -> Value {
     let channel = choice.channel.as_deref().filter(|channel| !channel.is_empty());
     json!({ "channel": channel.unwrap_or(DEFAULT_CHANNEL), "modules": choice.modules })
 }

@@ -12,7 +12,7 @@ mod remotes;
 mod write;
 
 pub(crate) use remotes::{Remote, Remotes};
-pub(crate) use write::{give_birth, show};
+pub(crate) use write::{create_target_kyma, show};
 
 pub(crate) use kyma_api::names::TARGET_KYMA as NAME;
 

@@ -57,7 +57,7 @@ pub(super) async fn end_of(
         return Err(failure.clone());
     }
     if !done.plan.orders.is_empty() {
-        events::ended(state, kyma, Reason::DeleteManifests);
+        events::send_deletion_step(state, kyma, Reason::DeleteManifests);
     }
     Ok(Wait::Event)
 }

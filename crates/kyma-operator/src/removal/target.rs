@@ -15,7 +15,7 @@ use kyma_targets::{STAMP_MANAGERS, STAMP_NAME, STAMP_NAMESPACE, Stamp, Target};
 use crate::error::Error;
 use crate::state::State;
 use crate::target_kyma::{self, TargetKyma};
-use crate::{BIRTH_MANAGER, FIELD_MANAGER, admission};
+use crate::{CREATE_FIELD_MANAGER, FIELD_MANAGER, admission};
 
 /// Removes the operator's objects: policies, which would outlive their modules, the target's Kyma, the CRD unless
 /// other Kymas remain, then the stamp. Returns true once nothing is left.
@@ -94,7 +94,7 @@ async fn remove_kyma(
     let failed = |source| Error::DeleteKyma { source };
     let mut metadata = live.metadata.clone();
     if !remote.terminating {
-        let (resource, managers) = (ApiResource::erase::<Kyma>(&()), [FIELD_MANAGER, BIRTH_MANAGER]);
+        let (resource, managers) = (ApiResource::erase::<Kyma>(&()), [FIELD_MANAGER, CREATE_FIELD_MANAGER]);
         let request = DeleteRequest::new(&resource, &live.metadata, &managers);
         match gate.carry_out(client, &request).await {
             Ok(DeleteOutcome::Gone) => return Ok(()),

@@ -124,7 +124,7 @@ fn is_in_doubt(status: &KymaStatus) -> bool {
 fn tell(state: &State, kyma: &Arc<Kyma>, before: &KymaStatus, now: &KymaStatus) {
     let is_going = |status: &KymaStatus| status.state == Some(ModuleState::Deleting);
     if is_going(now) && !is_going(before) {
-        events::ended(state, kyma, Reason::SetKcpKymaStateDeleting);
+        events::send_deletion_step(state, kyma, Reason::SetKcpKymaStateDeleting);
     }
     let ready = |status: &KymaStatus| {
         let conditions = status.conditions.clone().unwrap_or_default();

@@ -66,9 +66,10 @@ fn i91_i92_what_is_no_selection_is_refused_as_a_whole() {
 
 #[test]
 fn a_kyma_is_born_with_the_choice_and_always_with_a_channel() {
-    let born = birth(&choice(&json!({ "modules": [{ "name": "keda", "version": "1.0.0" }] }), None));
-    assert_eq!(born["channel"], "regular");
-    assert_eq!(Selection::read(&born).unwrap().entries[0].version.as_deref(), Some("1.0.0"));
+    let created =
+        spec_of_new_kyma(&choice(&json!({ "modules": [{ "name": "keda", "version": "1.0.0" }] }), None));
+    assert_eq!(created["channel"], "regular");
+    assert_eq!(Selection::read(&created).unwrap().entries[0].version.as_deref(), Some("1.0.0"));
 }
 
 #[test]

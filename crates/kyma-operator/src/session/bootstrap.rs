@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::owned;
 use crate::resolve::compare;
 use crate::state::State;
-use crate::{BIRTH_MANAGER, FIELD_MANAGER};
+use crate::{CREATE_FIELD_MANAGER, FIELD_MANAGER};
 
 /// Labels of the target's namespace under KLM, which other parts of Kyma read.
 const NAMESPACE_LABELS: [(&str, &str); 3] = [
@@ -45,7 +45,8 @@ pub(super) async fn ensure_namespace(target: &Target, name: &str) -> Result<bool
     let Some(live) = api.get_opt(name).await.map_err(failed)? else {
         let body: Namespace = serde_json::from_value(body)
             .map_err(|source| Error::Compose { what: "the namespace", source })?;
-        let params = PostParams { field_manager: Some(BIRTH_MANAGER.to_owned()), ..PostParams::default() };
+        let params =
+            PostParams { field_manager: Some(CREATE_FIELD_MANAGER.to_owned()), ..PostParams::default() };
         return match api.create(&params, &body).await {
             Err(error) if !is_conflict(&error) => Err(failed(error)),
             _ => Ok(true),

@@ -12,11 +12,11 @@ use crate::events;
 use crate::selection;
 use crate::session::Session;
 use crate::state::State;
-use crate::{BIRTH_MANAGER, FIELD_MANAGER};
+use crate::{CREATE_FIELD_MANAGER, FIELD_MANAGER};
 
 /// Creates the target's Kyma from a choice of modules. The operator owns the spec only on creation; later it is the
 /// user's.
-pub(crate) async fn give_birth(
+pub(crate) async fn create_target_kyma(
     state: &State,
     kyma: &Kyma,
     session: &Session,
@@ -25,19 +25,19 @@ pub(crate) async fn give_birth(
     let mut body = head(state);
     body["metadata"]["labels"] = json!(labels_for(kyma));
     body["metadata"]["annotations"] = json!(annotations_for(kyma));
-    body["spec"] = selection::birth(choice);
+    body["spec"] = selection::spec_of_new_kyma(choice);
     let object: DynamicObject = serde_json::from_value(body)
         .map_err(|source| Error::Compose { what: "the target's Kyma", source })?;
-    let created = match create_new(&api(state, session), BIRTH_MANAGER, &object).await {
+    let created = match create_new(&api(state, session), CREATE_FIELD_MANAGER, &object).await {
         // The Kyma was created meanwhile; the watch has not delivered it yet.
         Err(error) if is_conflict(&error) => api(state, session).get(NAME).await,
         Ok(created) => {
-            events::born(state, kyma);
+            events::send_kyma_installed(state, kyma);
             Ok(created)
         }
         other => other,
     };
-    let created = created.map_err(|source| Error::GiveBirth { source })?;
+    let created = created.map_err(|source| Error::CreateTargetKyma { source })?;
     let remote = TargetKyma::of(&created).ok_or(Error::ReadKyma)?;
     state.remotes().record_write(&KymaKey::of(kyma), remote.clone());
     Ok(remote)
