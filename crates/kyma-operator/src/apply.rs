@@ -1,7 +1,7 @@
 //! Carries out a plan on the hub: CRDs, components, deletion requests. Failures are recorded by module and do not
 //! stop other writes.
 
-mod orders;
+mod deletion_requests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,8 +24,8 @@ use crate::error::Error;
 use crate::plan::{DesiredComponent, OfferedCrd, Plan, Upgrade};
 use crate::state::State;
 
-pub(crate) use orders::give;
-use orders::recall;
+use deletion_requests::recall;
+pub(crate) use deletion_requests::request_deletion;
 
 /// Maximum number of concurrent writes for one Kyma.
 const PARALLEL: usize = 8;
@@ -78,13 +78,13 @@ pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) 
         .buffer_unordered(PARALLEL);
     done.extend(components.collect::<Vec<_>>().await);
     let mut missed = BTreeSet::new();
-    for order in plan.orders.iter().filter(|order| order.removes()) {
-        let module = &order.component.module;
-        let given = give(state, order, authority).await;
-        if matches!(given, Ok(false)) {
+    for deletion in plan.deletions.iter().filter(|deletion| deletion.removes()) {
+        let module = &deletion.component.module;
+        let requested = request_deletion(state, deletion, authority).await;
+        if matches!(requested, Ok(false)) {
             missed.insert(module.clone());
         }
-        done.push((module.clone(), given.map(drop)));
+        done.push((module.clone(), requested.map(drop)));
     }
     for upgrade in &plan.upgrades {
         let done_with = upgrade_leaving(state, upgrade).await.map_err(Failure::from);
@@ -103,10 +103,14 @@ pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) 
 
 /// Deletes components without removing anything from the target. The status must report it before: after a crash in
 /// between, these modules must not count as lost.
-pub(crate) async fn let_go(state: &State, plan: &Plan, authority: Authority<'_>) -> Result<(), Failure> {
+pub(crate) async fn delete_and_orphan(
+    state: &State,
+    plan: &Plan,
+    authority: Authority<'_>,
+) -> Result<(), Failure> {
     let mut result = Ok(());
-    for order in plan.orders.iter().filter(|order| !order.removes()) {
-        result = give(state, order, authority).await.map(drop).and(result);
+    for deletion in plan.deletions.iter().filter(|deletion| !deletion.removes()) {
+        result = request_deletion(state, deletion, authority).await.map(drop).and(result);
     }
     result
 }

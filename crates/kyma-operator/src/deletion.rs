@@ -68,9 +68,9 @@ pub(crate) enum TargetFacts {
 
 /// The next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum DeletionStep {
     /// Write these deletion requests and wait for their effect.
-    Order(Vec<Order>),
+    DeleteComponents(Vec<ComponentDeletion>),
     /// Create components with a deletion request for modules that lost theirs.
     Finish,
     /// Wait until components are deleted.
@@ -93,7 +93,7 @@ pub(crate) enum Step {
 
 /// A deletion request to one component's reconciler.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Order {
+pub(crate) struct ComponentDeletion {
     /// The component.
     pub(crate) component: ComponentView,
     /// Whether to remove the module from the target or leave everything there.
@@ -102,7 +102,7 @@ pub(crate) struct Order {
     pub(crate) reason: DeletionReason,
 }
 
-impl Order {
+impl ComponentDeletion {
     /// Returns the request to remove a module, according to its component's policy.
     pub(crate) fn remove(component: &ComponentView, ignore: IgnorePolicy, reason: DeletionReason) -> Self {
         let stays = stays(component, ignore);
@@ -150,25 +150,26 @@ impl DeletionInputs<'_> {
 }
 
 /// Returns the next step of a deletion.
-pub(crate) fn next(facts: &DeletionInputs<'_>) -> Step {
+pub(crate) fn next_step(facts: &DeletionInputs<'_>) -> DeletionStep {
     if facts.nothing_requested {
-        return Step::Release;
+        return DeletionStep::Release;
     }
     if is_gone(facts) {
-        let orders = pending(facts.components, |component| Order::orphan(component, REASON));
-        return match (orders.is_empty(), facts.components.is_empty()) {
-            (_, true) if !facts.unindexed.is_empty() => Step::AwaitUnwatched,
-            (_, true) => Step::Release,
-            (false, _) => Step::Order(orders),
+        let deletions = pending(facts.components, |component| ComponentDeletion::orphan(component, REASON));
+        return match (deletions.is_empty(), facts.components.is_empty()) {
+            (_, true) if !facts.unindexed.is_empty() => DeletionStep::AwaitUnwatched,
+            (_, true) => DeletionStep::Release,
+            (false, _) => DeletionStep::DeleteComponents(deletions),
             (true, false) => await_components(facts.components),
         };
     }
-    let orders = pending(facts.components, |component| Order::remove(component, facts.ignore, REASON));
-    if !orders.is_empty() {
-        return Step::Order(orders);
+    let deletions =
+        pending(facts.components, |component| ComponentDeletion::remove(component, facts.ignore, REASON));
+    if !deletions.is_empty() {
+        return DeletionStep::DeleteComponents(deletions);
     }
     if facts.has_lost {
-        return Step::Finish;
+        return DeletionStep::Finish;
     }
     let waits_for_target = match facts.target {
         TargetFacts::NoSecret { .. } => Some(facts.gone_at()),
@@ -176,13 +177,13 @@ pub(crate) fn next(facts: &DeletionInputs<'_>) -> Step {
         _ => None,
     };
     match (waits_for_target, facts.components.is_empty()) {
-        (Some(gone_at), _) => Step::AwaitTarget { gone_at },
+        (Some(gone_at), _) => DeletionStep::AwaitTarget { gone_at },
         (None, false) => await_components(facts.components),
-        (None, true) if !facts.unindexed.is_empty() => Step::AwaitUnwatched,
+        (None, true) if !facts.unindexed.is_empty() => DeletionStep::AwaitUnwatched,
         (None, true) if matches!(facts.target, TargetFacts::Reachable | TargetFacts::Local) => {
-            Step::CleanTarget
+            DeletionStep::CleanTarget
         }
-        (None, true) => Step::Release,
+        (None, true) => DeletionStep::Release,
     }
 }
 
@@ -197,12 +198,17 @@ pub(crate) fn is_gone(facts: &DeletionInputs<'_>) -> bool {
     }
 }
 
-fn pending(components: &[ComponentView], order: impl Fn(&ComponentView) -> Order) -> Vec<Order> {
-    components.iter().map(order).filter(Order::is_due).collect()
+fn pending(
+    components: &[ComponentView],
+    deletion_of: impl Fn(&ComponentView) -> ComponentDeletion,
+) -> Vec<ComponentDeletion> {
+    components.iter().map(deletion_of).filter(ComponentDeletion::is_due).collect()
 }
 
-fn await_components(components: &[ComponentView]) -> Step {
-    Step::AwaitComponents { left: components.iter().map(|component| component.name.clone()).collect() }
+fn await_components(components: &[ComponentView]) -> DeletionStep {
+    DeletionStep::AwaitComponents {
+        left: components.iter().map(|component| component.name.clone()).collect(),
+    }
 }
 
 #[cfg(test)]

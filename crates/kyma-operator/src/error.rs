@@ -31,7 +31,7 @@ pub(crate) enum Error {
     #[error("apply {component}")]
     ApplyComponent { component: String, source: kube::Error },
     #[error("order the removal of {component}")]
-    OrderRemoval { component: String, source: kube::Error },
+    RequestRemoval { component: String, source: kube::Error },
     #[error("take back the removal of {component}")]
     RecallRemoval { component: String, source: kube::Error },
     #[error("delete {component}")]
@@ -137,7 +137,7 @@ impl From<Error> for Failure {
             | Error::ListAccess { source, .. }
             | Error::InstallComponentCrd { source, .. }
             | Error::ApplyComponent { source, .. }
-            | Error::OrderRemoval { source, .. }
+            | Error::RequestRemoval { source, .. }
             | Error::RecallRemoval { source, .. }
             | Error::DeleteComponent { source, .. }
             | Error::ReadComponent { source, .. }

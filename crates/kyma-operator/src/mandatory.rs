@@ -37,7 +37,7 @@ enum Deletion {
 
 /// The next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum ReleaseMetaStep {
     /// No step is due.
     Idle,
     /// Add the finalizer.
@@ -48,14 +48,14 @@ enum Step {
     RemoveFinalizer,
 }
 
-fn next(facts: ReleaseMetaState) -> Step {
+fn next_step(facts: ReleaseMetaState) -> ReleaseMetaStep {
     let ReleaseMetaState { is_mandatory, has_finalizer, deletion, remaining } = facts;
     match (has_finalizer, deletion) {
-        (false, Deletion::Absent) if is_mandatory => Step::AddFinalizer,
-        (true, Deletion::Requested) if is_mandatory && remaining > 0 => Step::Withdraw,
-        (true, Deletion::Absent | Deletion::Unconfirmed) if is_mandatory => Step::Idle,
-        (false, _) => Step::Idle,
-        (true, _) => Step::RemoveFinalizer,
+        (false, Deletion::Absent) if is_mandatory => ReleaseMetaStep::AddFinalizer,
+        (true, Deletion::Requested) if is_mandatory && remaining > 0 => ReleaseMetaStep::Withdraw,
+        (true, Deletion::Absent | Deletion::Unconfirmed) if is_mandatory => ReleaseMetaStep::Idle,
+        (false, _) => ReleaseMetaStep::Idle,
+        (true, _) => ReleaseMetaStep::RemoveFinalizer,
     }
 }
 
@@ -72,41 +72,50 @@ mod tests {
 
     #[test]
     fn only_a_mandatory_release_meta_has_the_finalizer() {
-        assert_eq!(next(ReleaseMetaState { has_finalizer: false, ..MANDATORY }), Step::AddFinalizer);
-        assert_eq!(next(MANDATORY), Step::Idle);
-        assert_eq!(next(ReleaseMetaState { is_mandatory: false, ..MANDATORY }), Step::RemoveFinalizer);
         assert_eq!(
-            next(ReleaseMetaState { is_mandatory: false, has_finalizer: false, ..MANDATORY }),
-            Step::Idle
+            next_step(ReleaseMetaState { has_finalizer: false, ..MANDATORY }),
+            ReleaseMetaStep::AddFinalizer
+        );
+        assert_eq!(next_step(MANDATORY), ReleaseMetaStep::Idle);
+        assert_eq!(
+            next_step(ReleaseMetaState { is_mandatory: false, ..MANDATORY }),
+            ReleaseMetaStep::RemoveFinalizer
+        );
+        assert_eq!(
+            next_step(ReleaseMetaState { is_mandatory: false, has_finalizer: false, ..MANDATORY }),
+            ReleaseMetaStep::Idle
         );
     }
 
     #[test]
     fn a_requested_deletion_ends_once_no_component_is_left() {
         let deleted = ReleaseMetaState { deletion: Deletion::Requested, ..MANDATORY };
-        assert_eq!(next(deleted), Step::Withdraw);
-        assert_eq!(next(ReleaseMetaState { remaining: 0, ..deleted }), Step::RemoveFinalizer);
+        assert_eq!(next_step(deleted), ReleaseMetaStep::Withdraw);
+        assert_eq!(next_step(ReleaseMetaState { remaining: 0, ..deleted }), ReleaseMetaStep::RemoveFinalizer);
         assert_eq!(
-            next(ReleaseMetaState { has_finalizer: false, ..deleted }),
-            Step::Idle,
+            next_step(ReleaseMetaState { has_finalizer: false, ..deleted }),
+            ReleaseMetaStep::Idle,
             "without the finalizer nothing is awaited"
         );
     }
 
     #[test]
     fn a_deletion_by_the_garbage_collector_waits_for_a_confirmation() {
-        assert_eq!(next(ReleaseMetaState { deletion: Deletion::Unconfirmed, ..MANDATORY }), Step::Idle);
+        assert_eq!(
+            next_step(ReleaseMetaState { deletion: Deletion::Unconfirmed, ..MANDATORY }),
+            ReleaseMetaStep::Idle
+        );
     }
 
     #[test]
     fn a_deletion_with_the_namespace_or_crd_withdraws_nothing() {
         let deleted = ReleaseMetaState { deletion: Deletion::NotRequested, ..MANDATORY };
-        assert_eq!(next(deleted), Step::RemoveFinalizer);
+        assert_eq!(next_step(deleted), ReleaseMetaStep::RemoveFinalizer);
     }
 
     #[test]
     fn a_release_meta_that_was_changed_before_its_deletion_withdraws_nothing() {
         let changed = ReleaseMetaState { is_mandatory: false, deletion: Deletion::Requested, ..MANDATORY };
-        assert_eq!(next(changed), Step::RemoveFinalizer);
+        assert_eq!(next_step(changed), ReleaseMetaStep::RemoveFinalizer);
     }
 }

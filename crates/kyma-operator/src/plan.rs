@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::component::{ComponentKind, ComponentView, kind_of};
 use crate::component_crd::{self, Offer};
-use crate::deletion::{IgnorePolicy, Order};
+use crate::deletion::{ComponentDeletion, IgnorePolicy};
 use crate::kinds::{GroupKind, KindStatus, Kinds};
 use crate::resolve::{Decision, Install, ModuleProblem, Policy, ResolvedModule};
 
@@ -62,7 +62,7 @@ pub(crate) struct Plan {
     /// Components to apply.
     pub(crate) components: Vec<DesiredComponent>,
     /// Deletion requests to write.
-    pub(crate) orders: Vec<Order>,
+    pub(crate) deletions: Vec<ComponentDeletion>,
     /// Components to create with a deletion request, for modules that lost theirs.
     pub(crate) finishes: Vec<DesiredComponent>,
     /// New versions for components whose removal is blocked.
@@ -80,7 +80,7 @@ impl Plan {
             || !self.finishes.is_empty()
             || !self.upgrades.is_empty()
             || !self.recalls.is_empty()
-            || self.orders.iter().any(Order::removes)
+            || self.deletions.iter().any(ComponentDeletion::removes)
     }
 }
 
@@ -135,7 +135,11 @@ pub(crate) fn plan(scope: &Scope<'_>, decided: &[ResolvedModule]) -> Plan {
                 }
             }
             Decision::Remove { reason, .. } => {
-                let_go(scope, view.map(|view| Order::remove(view, scope.ignore, *reason)), &mut plan);
+                add_deletion(
+                    scope,
+                    view.map(|view| ComponentDeletion::remove(view, scope.ignore, *reason)),
+                    &mut plan,
+                );
             }
             Decision::Leave(install) => {
                 if let Some(Err(problem)) = view.map(|view| upgrade(scope, install, view, &mut plan)) {
@@ -148,9 +152,13 @@ pub(crate) fn plan(scope: &Scope<'_>, decided: &[ResolvedModule]) -> Plan {
                 }
             }
             Decision::Unmanage => {
-                let_go(scope, view.map(|view| Order::orphan(view, DeletionReason::Disabled)), &mut plan);
+                add_deletion(
+                    scope,
+                    view.map(|view| ComponentDeletion::orphan(view, DeletionReason::Disabled)),
+                    &mut plan,
+                );
             }
-            Decision::Keep(_) | Decision::Await(None, _) => plan.recalls.extend(ordered_away(view)),
+            Decision::Keep(_) | Decision::Await(None, _) => plan.recalls.extend(component_to_recall(view)),
             Decision::Refuse(_) => {}
         }
     }
@@ -158,18 +166,18 @@ pub(crate) fn plan(scope: &Scope<'_>, decided: &[ResolvedModule]) -> Plan {
 }
 
 /// Returns the component if its requested removal has to be withdrawn.
-fn ordered_away(view: Option<&ComponentView>) -> Option<ComponentView> {
+fn component_to_recall(view: Option<&ComponentView>) -> Option<ComponentView> {
     view.filter(|view| view.deletion_policy == DeletionPolicy::Delete).cloned()
 }
 
-fn let_go(scope: &Scope<'_>, order: Option<Order>, plan: &mut Plan) {
-    let Some(order) = order.filter(Order::is_due) else { return };
+fn add_deletion(scope: &Scope<'_>, deletion: Option<ComponentDeletion>, plan: &mut Plan) {
+    let Some(deletion) = deletion.filter(ComponentDeletion::is_due) else { return };
     match scope.deletes_halted {
         Some(why) => {
             let problem = ModuleProblem::warning(Reason::Paused, why);
-            plan.blocked.insert(order.component.module, problem);
+            plan.blocked.insert(deletion.component.module, problem);
         }
-        None => plan.orders.push(order),
+        None => plan.deletions.push(deletion),
     }
 }
 
@@ -185,7 +193,7 @@ fn have(
 ) -> Result<(), ModuleProblem> {
     let kind = kind_of(&install.template);
     component_crd::check_group(&kind, &scope.policy.component_groups)?;
-    plan.recalls.extend(ordered_away(view));
+    plan.recalls.extend(component_to_recall(view));
     if view.is_some_and(|view| view.terminating) {
         return Err(waiting(
             Reason::Deleting,
@@ -240,7 +248,7 @@ fn finish(
         return Err(ModuleProblem::warning(Reason::Paused, why));
     }
     let mut body = body::compose(scope, install, &kind, None)?;
-    body::order(scope, reason, &mut body);
+    body::add_deletion_request(scope, reason, &mut body);
     plan.finishes.push(DesiredComponent { module: install.release.module.clone(), kind, plural, body });
     Ok(())
 }

@@ -132,7 +132,7 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, context: &ReconcileContext) 
             return troubled(state, &kyma, failure.into()).await;
         }
     }
-    apply::let_go(state, &plan, observed.authority(context.paused_operations())).await?;
+    apply::delete_and_orphan(state, &plan, observed.authority(context.paused_operations())).await?;
     let failed = applied.worst().or(prerequisites.retryable_failure());
     failed.map_or(Ok(wait), |failure| Err(failure.clone()))
 }

@@ -15,7 +15,7 @@ use kyma_sdk::{DeleteGate, DeletionRequest, Failure, KymaKey, ReconcileContext, 
 use crate::admission;
 use crate::claim;
 use crate::component::ComponentView;
-use crate::deletion::{self, DeletionInputs, Order, Step, TargetFacts};
+use crate::deletion::{self, ComponentDeletion, DeletionInputs, DeletionStep, TargetFacts};
 use crate::error::Error;
 use crate::events;
 use crate::local;
@@ -25,12 +25,12 @@ use crate::scope;
 use crate::session::{self, Session};
 use crate::state::State;
 
-mod orders;
+mod hub_writes;
 mod status;
 mod target;
 mod unseen;
 
-use orders::{carry_out, end_of, lost_modules};
+use hub_writes::{carry_out, complete_step, lost_modules};
 use status::report;
 
 /// Interval for checking components that no watch reports.
@@ -101,41 +101,43 @@ async fn go_on(
         gone_after: state.args.cluster_gone_after,
         ignore: state.args.ignore_policy,
     };
-    let mut step = deletion::next(&facts);
+    let mut step = deletion::next_step(&facts);
     let kyma = &match advance_fencing_generation(state, kyma, &step, &mut reach).await {
         Ok(taken) => taken,
         Err(failure) => {
             reach = Reach { facts: TargetFacts::Unreachable, session: None, failure: Some(failure) };
             facts.target = reach.facts;
-            step = deletion::next(&facts);
+            step = deletion::next_step(&facts);
             Arc::clone(kyma)
         }
     };
     let gone = deletion::is_gone(&facts);
-    let may_let_go = matches!(step, Step::CleanTarget | Step::Release) && !facts.nothing_requested && !gone;
-    if may_let_go && unseen::are_left(state, kyma).await? {
-        step = Step::AwaitUnwatched;
+    let is_last_step = matches!(step, DeletionStep::CleanTarget | DeletionStep::Release)
+        && !facts.nothing_requested
+        && !gone;
+    if is_last_step && unseen::are_left(state, kyma).await? {
+        step = DeletionStep::AwaitUnwatched;
     }
     let done = carry_out(state, kyma, &step, &lost, context.paused_operations()).await;
     if let Some(session) = reach.session.as_ref().filter(|_| done.applied.any) {
         session.fencing_generation_is_used();
     }
     report(state, kyma, &reach, &step, &facts, &done).await?;
-    if gone && matches!(step, Step::Order(_) | Step::Release) {
+    if gone && matches!(step, DeletionStep::DeleteComponents(_) | DeletionStep::Release) {
         state.runtime.events.normal(kyma.as_ref(), Reason::ClusterGone, "Delete", CLUSTER_GONE);
     }
     match step {
-        Step::Order(_) | Step::Finish => {
-            let wait = end_of(done, state, kyma, context.paused_operations()).await?;
+        DeletionStep::DeleteComponents(_) | DeletionStep::Finish => {
+            let wait = complete_step(done, state, kyma, context.paused_operations()).await?;
             // Components that wait for an event are deleted too once the cluster counts as gone.
             Ok(facts.gone_at().filter(|_| !gone).map_or(wait, |moment| Wait::Timer(until(moment))))
         }
-        Step::AwaitComponents { .. } => Ok(Wait::Event),
-        Step::AwaitUnwatched => Ok(Wait::Timer(UNWATCHED)),
-        Step::AwaitTarget { gone_at: Some(moment) } => Ok(Wait::Timer(until(moment))),
-        Step::AwaitTarget { gone_at: None } => reach.failure.map_or(Ok(Wait::Event), Err),
-        Step::CleanTarget => clean(state, kyma, reach.session, context).await,
-        Step::Release => claim::release(state, kyma).await.map(|()| Wait::Event),
+        DeletionStep::AwaitComponents { .. } => Ok(Wait::Event),
+        DeletionStep::AwaitUnwatched => Ok(Wait::Timer(UNWATCHED)),
+        DeletionStep::AwaitTarget { gone_at: Some(moment) } => Ok(Wait::Timer(until(moment))),
+        DeletionStep::AwaitTarget { gone_at: None } => reach.failure.map_or(Ok(Wait::Event), Err),
+        DeletionStep::CleanTarget => clean(state, kyma, reach.session, context).await,
+        DeletionStep::Release => claim::release(state, kyma).await.map(|()| Wait::Event),
     }
 }
 
@@ -144,12 +146,12 @@ async fn go_on(
 async fn advance_fencing_generation(
     state: &State,
     kyma: &Arc<Kyma>,
-    step: &Step,
+    step: &DeletionStep,
     reach: &mut Reach,
 ) -> Result<Arc<Kyma>, Failure> {
     let removes = match step {
-        Step::Order(orders) => orders.iter().any(Order::removes),
-        Step::Finish => true,
+        DeletionStep::DeleteComponents(deletions) => deletions.iter().any(ComponentDeletion::removes),
+        DeletionStep::Finish => true,
         _ => false,
     };
     let Some(session) = reach.session.as_mut().filter(|_| removes) else { return Ok(Arc::clone(kyma)) };

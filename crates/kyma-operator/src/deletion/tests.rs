@@ -44,16 +44,16 @@ fn facts(components: &[ComponentView], target: TargetFacts) -> DeletionInputs<'_
     }
 }
 
-fn policies(step: Step) -> Vec<(String, DeletionPolicy)> {
-    let Step::Order(orders) = step else { panic!("no orders: {step:?}") };
-    orders.into_iter().map(|order| (order.component.name, order.policy)).collect()
+fn policies(step: DeletionStep) -> Vec<(String, DeletionPolicy)> {
+    let DeletionStep::DeleteComponents(deletions) = step else { panic!("no deletions: {step:?}") };
+    deletions.into_iter().map(|deletion| (deletion.component.name, deletion.policy)).collect()
 }
 
 #[test]
 fn components_get_the_order_first_and_ignore_leaves_everything() {
     let components =
         [component("a", "Orphan", "CreateAndDelete", false), component("b", "Orphan", "Ignore", false)];
-    let ordered = policies(next(&facts(&components, TargetFacts::Reachable)));
+    let ordered = policies(next_step(&facts(&components, TargetFacts::Reachable)));
     assert_eq!(ordered, [("a".into(), DeletionPolicy::Delete), ("b".into(), DeletionPolicy::Orphan)]);
 }
 
@@ -64,14 +64,14 @@ fn ignore_means_block_then_remove_where_that_is_asked_for() {
         ignore: IgnorePolicy::BlockThenRemove,
         ..facts(&components, TargetFacts::Reachable)
     };
-    assert_eq!(policies(next(&facts)), [("b".into(), DeletionPolicy::Delete)]);
+    assert_eq!(policies(next_step(&facts)), [("b".into(), DeletionPolicy::Delete)]);
 }
 
 #[test]
 fn a_component_that_somebody_deleted_by_hand_still_gets_the_order() {
     let components = [component("a", "Orphan", "CreateAndDelete", true)];
     assert_eq!(
-        policies(next(&facts(&components, TargetFacts::Reachable))),
+        policies(next_step(&facts(&components, TargetFacts::Reachable))),
         [("a".into(), DeletionPolicy::Delete)]
     );
 }
@@ -81,8 +81,8 @@ fn no_deletion_request_goes_to_a_component_without_its_finalizer() {
     let mut components = [component("a", "Orphan", "CreateAndDelete", true)];
     components[0].held_by = vec!["foregroundDeletion".into()];
     assert_eq!(
-        next(&facts(&components, TargetFacts::Reachable)),
-        Step::AwaitComponents { left: vec!["a".into()] }
+        next_step(&facts(&components, TargetFacts::Reachable)),
+        DeletionStep::AwaitComponents { left: vec!["a".into()] }
     );
 }
 
@@ -90,10 +90,10 @@ fn no_deletion_request_goes_to_a_component_without_its_finalizer() {
 fn then_components_are_awaited_then_the_target_is_cleaned() {
     let components = [component("a", "Delete", "CreateAndDelete", true)];
     assert_eq!(
-        next(&facts(&components, TargetFacts::Reachable)),
-        Step::AwaitComponents { left: vec!["a".into()] }
+        next_step(&facts(&components, TargetFacts::Reachable)),
+        DeletionStep::AwaitComponents { left: vec!["a".into()] }
     );
-    assert_eq!(next(&facts(&[], TargetFacts::Reachable)), Step::CleanTarget);
+    assert_eq!(next_step(&facts(&[], TargetFacts::Reachable)), DeletionStep::CleanTarget);
 }
 
 #[test]
@@ -102,68 +102,75 @@ fn nothing_is_let_go_while_the_index_lacks_a_component() {
     let gone = TargetFacts::NoSecret { since: at(-10) };
     for target in [TargetFacts::Reachable, TargetFacts::Local, TargetFacts::NeverContacted, gone] {
         let facts = DeletionInputs { unindexed: &unindexed, ..facts(&[], target) };
-        assert_eq!(next(&facts), Step::AwaitUnwatched, "{target:?}");
+        assert_eq!(next_step(&facts), DeletionStep::AwaitUnwatched, "{target:?}");
     }
     let components = [component("b", "Delete", "CreateAndDelete", true)];
     let facts = DeletionInputs { unindexed: &unindexed, ..facts(&components, TargetFacts::Reachable) };
-    assert_eq!(next(&facts), Step::AwaitComponents { left: vec!["b".into()] });
+    assert_eq!(next_step(&facts), DeletionStep::AwaitComponents { left: vec!["b".into()] });
     assert_eq!(facts.installed(), BTreeSet::from(["a", "b"]));
 }
 
 #[test]
 fn a_module_without_its_component_is_still_removed_unless_the_cluster_is_gone() {
     let lost = DeletionInputs { has_lost: true, ..facts(&[], TargetFacts::Reachable) };
-    assert_eq!(next(&lost), Step::Finish);
-    assert_eq!(next(&DeletionInputs { target: TargetFacts::Unreachable, ..lost }), Step::Finish);
+    assert_eq!(next_step(&lost), DeletionStep::Finish);
+    assert_eq!(next_step(&DeletionInputs { target: TargetFacts::Unreachable, ..lost }), DeletionStep::Finish);
     let components = [component("a", "Orphan", "CreateAndDelete", false)];
     let others = DeletionInputs { has_lost: true, ..facts(&components, TargetFacts::Reachable) };
-    assert_eq!(policies(next(&others)), [("a".into(), DeletionPolicy::Delete)], "others first");
+    assert_eq!(policies(next_step(&others)), [("a".into(), DeletionPolicy::Delete)], "others first");
     let gone = TargetFacts::NoSecret { since: at(0) };
-    assert_eq!(next(&DeletionInputs { has_lost: true, now: at(10), ..facts(&[], gone) }), Step::Release);
     assert_eq!(
-        next(&DeletionInputs { has_lost: true, nothing_requested: true, ..facts(&[], gone) }),
-        Step::Release
+        next_step(&DeletionInputs { has_lost: true, now: at(10), ..facts(&[], gone) }),
+        DeletionStep::Release
+    );
+    assert_eq!(
+        next_step(&DeletionInputs { has_lost: true, nothing_requested: true, ..facts(&[], gone) }),
+        DeletionStep::Release
     );
 }
 
 #[test]
 fn a_target_is_cleaned_unless_it_was_never_seen() {
-    assert_eq!(next(&facts(&[], TargetFacts::Local)), Step::CleanTarget);
-    assert_eq!(next(&facts(&[], TargetFacts::NeverContacted)), Step::Release);
+    assert_eq!(next_step(&facts(&[], TargetFacts::Local)), DeletionStep::CleanTarget);
+    assert_eq!(next_step(&facts(&[], TargetFacts::NeverContacted)), DeletionStep::Release);
 }
 
 #[test]
 fn a_terminating_namespace_or_crd_is_no_order() {
     let components = [component("a", "Orphan", "CreateAndDelete", false)];
     let facts = DeletionInputs { nothing_requested: true, ..facts(&components, TargetFacts::Reachable) };
-    assert_eq!(next(&facts), Step::Release);
+    assert_eq!(next_step(&facts), DeletionStep::Release);
 }
 
 #[test]
 fn a_silent_target_is_waited_for_however_long_and_whoever_says_it_is_gone() {
     let facts = DeletionInputs { declared_gone: true, now: at(600), ..facts(&[], TargetFacts::Unreachable) };
-    assert_eq!(next(&facts), Step::AwaitTarget { gone_at: None });
+    assert_eq!(next_step(&facts), DeletionStep::AwaitTarget { gone_at: None });
 }
 
 #[test]
 fn a_missing_secret_is_waited_for_ten_minutes() {
     let components = [component("a", "Delete", "CreateAndDelete", true)];
     let facts = DeletionInputs { now: at(9), ..facts(&components, TargetFacts::NoSecret { since: at(0) }) };
-    assert_eq!(next(&facts), Step::AwaitTarget { gone_at: Some(at(10)) });
+    assert_eq!(next_step(&facts), DeletionStep::AwaitTarget { gone_at: Some(at(10)) });
     let finishing = DeletionInputs { has_lost: true, ..facts };
-    assert_eq!((next(&finishing), finishing.gone_at()), (Step::Finish, Some(at(10))), "no longer than that");
+    assert_eq!(
+        (next_step(&finishing), finishing.gone_at()),
+        (DeletionStep::Finish, Some(at(10))),
+        "no longer than that"
+    );
 }
 
 #[test]
 fn a_cluster_that_is_gone_turns_orders_into_orphans() {
     let components = [component("a", "Delete", "CreateAndDelete", true)];
     let after = DeletionInputs { now: at(10), ..facts(&components, TargetFacts::NoSecret { since: at(0) }) };
-    assert_eq!(policies(next(&after)), [("a".into(), DeletionPolicy::Orphan)]);
+    assert_eq!(policies(next_step(&after)), [("a".into(), DeletionPolicy::Orphan)]);
     let declared =
         DeletionInputs { declared_gone: true, ..facts(&components, TargetFacts::NoSecret { since: at(0) }) };
-    assert_eq!(policies(next(&declared)), [("a".into(), DeletionPolicy::Orphan)]);
+    assert_eq!(policies(next_step(&declared)), [("a".into(), DeletionPolicy::Orphan)]);
     let orphaned = [component("a", "Orphan", "CreateAndDelete", true)];
     let waiting = DeletionInputs { components: &orphaned, ..declared };
-    assert_eq!(next(&waiting), Step::AwaitComponents { left: vec!["a".into()] });
-    assert_eq!(next(&DeletionInputs { components: &[], ..waiting }), Step::Release);
+    assert_eq!(next_step(&waiting), DeletionStep::AwaitComponents { left: vec!["a".into()] });
+    assert_eq!(next_step(&DeletionInputs { components: &[], ..waiting }), DeletionStep::Release);
 }

@@ -1,4 +1,4 @@
-//! Carries out the steps of [`super::next`].
+//! Carries out the steps of [`super::next_step`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use kyma_sdk::{
     DeletionRequest, Failure, KymaKey, Reconciler, Wait, add_finalizer, patch_finalizers, remove_finalizer,
 };
 
-use super::{Deletion, ReleaseMetaState, Step, next};
+use super::{Deletion, ReleaseMetaState, ReleaseMetaStep, next_step};
 use crate::scope;
 use crate::state::State;
 
@@ -46,11 +46,11 @@ async fn reconcile(state: &State, kymas: &Store<Kyma>, release: &ModuleReleaseMe
         state.runtime.events.warning(release, Reason::NotYetSupported, "Reconcile", ROLLOUT);
     }
     let api: Api<ModuleReleaseMeta> = Api::namespaced(state.runtime.hub.clone(), &namespace);
-    let patch = match next(facts) {
-        Step::Idle => None,
-        Step::AddFinalizer => add_finalizer(&release.metadata, finalizers::MANDATORY_MODULE),
-        Step::RemoveFinalizer => remove_finalizer(&release.metadata, finalizers::MANDATORY_MODULE),
-        Step::Withdraw => {
+    let patch = match next_step(facts) {
+        ReleaseMetaStep::Idle => None,
+        ReleaseMetaStep::AddFinalizer => add_finalizer(&release.metadata, finalizers::MANDATORY_MODULE),
+        ReleaseMetaStep::RemoveFinalizer => remove_finalizer(&release.metadata, finalizers::MANDATORY_MODULE),
+        ReleaseMetaStep::Withdraw => {
             let affected = state.catalogue_mut().withdraw(&name, &release.uid().unwrap_or_default());
             state.wake_affected(affected, || kymas.state().iter().map(|kyma| KymaKey::of(kyma)).collect());
             None

@@ -84,9 +84,9 @@ pub(crate) fn owner(kyma: &str, uid: &str) -> Value {
 
 /// Adds a deletion request to the body of a new component. The body names the cluster's recorded identity, so that an
 /// unreachable target does not count as one that never existed.
-pub(super) fn order(scope: &Scope<'_>, reason: DeletionReason, body: &mut Value) {
-    let order = DeletionOrder { reason, kyma_uid: scope.uid.to_owned(), kyma_generation: scope.generation };
-    let mut annotations = order.to_annotations();
+pub(super) fn add_deletion_request(scope: &Scope<'_>, reason: DeletionReason, body: &mut Value) {
+    let request = DeletionOrder { reason, kyma_uid: scope.uid.to_owned(), kyma_generation: scope.generation };
+    let mut annotations = request.to_annotations();
     annotations.extend(
         scope.identity.map(|known| kyma_targets::record(&TargetRecord::from(known))).unwrap_or_default(),
     );

@@ -233,20 +233,20 @@ fn removal_is_an_order_and_letting_go_is_none() {
     let mut stage = Stage::new(&json!({ "name": "keda" }));
     let first = stage.plan(Decision::Install(install(json!({}))));
     stage.have(&first, |_| {});
-    let policy = |plan: Plan| plan.orders.iter().map(|order| order.policy).collect::<Vec<_>>();
+    let policy = |plan: Plan| plan.deletions.iter().map(|deletion| deletion.policy).collect::<Vec<_>>();
     assert_eq!(
         policy(stage.plan(Decision::Remove { reason: DeletionReason::Disabled, problem: None })),
         [DeletionPolicy::Delete]
     );
     assert_eq!(policy(stage.plan(Decision::Unmanage)), [DeletionPolicy::Orphan]);
     let problem = ModuleProblem::warning(Reason::NotVisible, "");
-    assert!(stage.plan(Decision::Keep(problem)).orders.is_empty(), "frozen");
+    assert!(stage.plan(Decision::Keep(problem)).deletions.is_empty(), "frozen");
     stage.have(&first, |body| {
         body["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         body["spec"]["deletionPolicy"] = json!("Delete");
     });
     assert!(
-        stage.plan(Decision::Remove { reason: DeletionReason::Disabled, problem: None }).orders.is_empty(),
+        stage.plan(Decision::Remove { reason: DeletionReason::Disabled, problem: None }).deletions.is_empty(),
         "given once"
     );
     let wanted_again = stage.plan(Decision::Install(install(json!({}))));
@@ -274,7 +274,7 @@ fn e13_a_component_that_cannot_go_yet_gets_another_version_and_keeps_the_rest() 
     });
     let newer = Install { version: "1.1.0".into(), ..install(json!({})) };
     let plan = stage.plan(Decision::Leave(newer));
-    assert!(plan.changes_target() && plan.orders.is_empty() && plan.components.is_empty());
+    assert!(plan.changes_target() && plan.deletions.is_empty() && plan.components.is_empty());
     let fields = json!({
         "module": { "name": "keda", "version": "1.1.0", "channel": "regular" },
         "source": { "ocm": { "component": "example.com/module/keda", "version": "1.1.0" } },
@@ -291,7 +291,7 @@ fn a_pause_holds_back_every_order_and_says_so() {
     let removal = Decision::Remove { reason: DeletionReason::Disabled, problem: None };
     for decision in [removal, Decision::Unmanage] {
         let plan = stage.plan(decision);
-        assert!(plan.orders.is_empty());
+        assert!(plan.deletions.is_empty());
         assert_eq!(plan.blocked["keda"].reason, Reason::Paused);
     }
 }

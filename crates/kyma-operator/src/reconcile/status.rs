@@ -32,7 +32,9 @@ pub(super) fn status_of(
     let outcomes: Vec<Outcome<'_>> = decided
         .iter()
         .map(|resolved| Outcome {
-            view: views.get(&resolved.module).filter(|_| !is_let_go(plan, views.get(&resolved.module))),
+            view: views
+                .get(&resolved.module)
+                .filter(|_| !is_orphaned_by_plan(plan, views.get(&resolved.module))),
             blocked: plan.blocked.get(&resolved.module),
             failure: applied.failures.get(&resolved.module),
             missed: applied.missed.contains(&resolved.module),
@@ -93,11 +95,11 @@ fn mandatory(
 
 /// Reports whether the plan deletes the component and leaves everything on the target: the status then no longer
 /// shows it.
-fn is_let_go(plan: &Plan, view: Option<&ComponentView>) -> bool {
+fn is_orphaned_by_plan(plan: &Plan, view: Option<&ComponentView>) -> bool {
     let Some(view) = view else { return false };
-    plan.orders.iter().any(|order| {
-        order.component.uid == view.uid
-            && order.policy == kyma_api::DeletionPolicy::Orphan
+    plan.deletions.iter().any(|deletion| {
+        deletion.component.uid == view.uid
+            && deletion.policy == kyma_api::DeletionPolicy::Orphan
             && !view.terminating
     })
 }

@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use kyma_api::{DeletionPolicy, Kyma, KymaStatus, MandatoryModule, Reason, State as ModuleState, labels};
 use kyma_sdk::{Failure, KymaKey};
 
-use super::orders::{StepResult, lost_modules};
+use super::hub_writes::{StepResult, lost_modules};
 use super::unseen::unwatched;
 use super::{CLUSTER_GONE, Reach};
 use crate::component::{ComponentKind, ComponentView};
-use crate::deletion::{self, DeletionInputs, Step, TargetFacts};
+use crate::deletion::{self, DeletionInputs, DeletionStep, TargetFacts};
 use crate::lost;
 use crate::observe;
 use crate::report::{self, KymaProblem, Line};
@@ -20,14 +20,14 @@ use crate::state::State;
 
 /// Returns the reason and message of the failure, Pause or missing access Secret that blocks the deletion.
 fn trouble(
-    step: &Step,
+    step: &DeletionStep,
     gone: bool,
     failure: Option<&Failure>,
     blocked: Option<&ModuleProblem>,
 ) -> Option<(Reason, String)> {
     match (step, failure) {
         _ if gone => Some((Reason::ClusterGone, CLUSTER_GONE.to_owned())),
-        (Step::AwaitTarget { gone_at: Some(moment) }, _) => Some((
+        (DeletionStep::AwaitTarget { gone_at: Some(moment) }, _) => Some((
             Reason::AwaitingAccess,
             format!(
                 "the access Secret is gone: from {} on the cluster counts as gone",
@@ -40,8 +40,8 @@ fn trouble(
 }
 
 /// Returns the problem of a deletion that waits for components that exist although the index lacks them.
-fn unindexed_problem(step: &Step, unindexed: &BTreeSet<String>) -> Option<KymaProblem> {
-    if *step != Step::AwaitUnwatched || unindexed.is_empty() {
+fn unindexed_problem(step: &DeletionStep, unindexed: &BTreeSet<String>) -> Option<KymaProblem> {
+    if *step != DeletionStep::AwaitUnwatched || unindexed.is_empty() {
         return None;
     }
     let modules = unindexed.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -57,11 +57,11 @@ pub(super) async fn report(
     state: &State,
     kyma: &Arc<Kyma>,
     reach: &Reach,
-    step: &Step,
+    step: &DeletionStep,
     facts: &DeletionInputs<'_>,
     done: &StepResult,
 ) -> Result<(), Failure> {
-    if *step == Step::Release {
+    if *step == DeletionStep::Release {
         return Ok(());
     }
     let before = kyma.status.clone().unwrap_or_default();
@@ -159,8 +159,11 @@ fn lines(
             done.applied.failures.get(module).map(|failure| (failure.reason, failure.message.clone()));
         let (reason, message) = failed.or(blocked).or(told).unwrap_or((Reason::Deleting, String::new()));
         let removes = view.is_some_and(|view| view.deletion_policy == DeletionPolicy::Delete);
-        let leaves =
-            done.plan.orders.iter().any(|order| order.component.module == *module && !order.removes());
+        let leaves = done
+            .plan
+            .deletions
+            .iter()
+            .any(|deletion| deletion.component.module == *module && !deletion.removes());
         if removes || leaves {
             line.status.state = ModuleState::Deleting;
         }
@@ -212,29 +215,29 @@ mod tests {
     #[test]
     fn deletion_that_waits_for_unindexed_components_names_their_modules() {
         let unindexed = BTreeSet::from(["lantern".to_owned()]);
-        let problem = unindexed_problem(&Step::AwaitUnwatched, &unindexed).unwrap();
+        let problem = unindexed_problem(&DeletionStep::AwaitUnwatched, &unindexed).unwrap();
         let text = &problem.message;
         assert!(text.contains("lantern") && text.contains(labels::KYMA_NAME), "{text}");
         assert!(!problem.about_target, "the target may answer");
-        assert!(unindexed_problem(&Step::AwaitUnwatched, &BTreeSet::new()).is_none());
-        assert!(unindexed_problem(&Step::CleanTarget, &unindexed).is_none());
+        assert!(unindexed_problem(&DeletionStep::AwaitUnwatched, &BTreeSet::new()).is_none());
+        assert!(unindexed_problem(&DeletionStep::CleanTarget, &unindexed).is_none());
     }
 
     #[test]
     fn a_cluster_that_is_gone_is_told_as_such_and_one_that_may_be_by_its_moment() {
         let moment = Timestamp::from_second(1_800_000_000).unwrap();
-        let waiting = Step::AwaitTarget { gone_at: Some(moment) };
-        let reason = |step: &Step, gone, failure: Option<&Failure>| {
+        let waiting = DeletionStep::AwaitTarget { gone_at: Some(moment) };
+        let reason = |step: &DeletionStep, gone, failure: Option<&Failure>| {
             trouble(step, gone, failure, None).map(|(reason, _)| reason)
         };
-        assert_eq!(reason(&Step::Order(vec![]), true, None), Some(Reason::ClusterGone));
+        assert_eq!(reason(&DeletionStep::DeleteComponents(vec![]), true, None), Some(Reason::ClusterGone));
         assert_eq!(reason(&waiting, false, None), Some(Reason::AwaitingAccess));
         let silent = Failure::new(Reason::TargetTimeout, "");
-        let waiting = Step::AwaitTarget { gone_at: None };
+        let waiting = DeletionStep::AwaitTarget { gone_at: None };
         assert_eq!(reason(&waiting, false, Some(&silent)), Some(Reason::TargetTimeout));
-        assert_eq!(reason(&Step::CleanTarget, false, None), None);
+        assert_eq!(reason(&DeletionStep::CleanTarget, false, None), None);
         let missing = ModuleProblem::warning(Reason::ModuleTemplateMissing, "");
-        let blocked = trouble(&Step::Finish, false, None, Some(&missing));
+        let blocked = trouble(&DeletionStep::Finish, false, None, Some(&missing));
         assert_eq!(blocked.map(|(reason, _)| reason), Some(Reason::ModuleTemplateMissing));
     }
 }

@@ -28,7 +28,7 @@ impl Line {
 }
 
 /// Message for a module to be removed whose component was deleted without a request.
-const LET_GO: &str =
+const COMPONENT_DELETED_MESSAGE: &str =
     "its component was deleted without a deletion request; a new component removes the module";
 
 /// Returns the lines of the previous status, kept while nothing new is known.
@@ -242,7 +242,9 @@ fn kept(outcome: &Outcome<'_>, problem: &ModuleProblem) -> Line {
 
 fn removing(outcome: &Outcome<'_>, problem: Option<&ModuleProblem>) -> Option<Line> {
     let Some(view) = outcome.view else {
-        let missed = outcome.missed.then(|| kept(outcome, &ModuleProblem::warning(Reason::Deleting, LET_GO)));
+        let missed = outcome
+            .missed
+            .then(|| kept(outcome, &ModuleProblem::warning(Reason::Deleting, COMPONENT_DELETED_MESSAGE)));
         return missed.or_else(|| problem.map(|problem| refused(outcome, problem)));
     };
     let before = outcome.before.cloned().unwrap_or_default();

@@ -12,41 +12,49 @@ use serde_json::{Value, json};
 use super::{Authority, api_of, named, patch, resource_of, saw};
 use crate::FIELD_MANAGER;
 use crate::component::ComponentView;
-use crate::deletion::Order;
+use crate::deletion::ComponentDeletion;
 use crate::error::Error;
 use crate::plan::owner;
 use crate::state::State;
 
 /// Maximum number of attempts to write a request while others write the same component.
-const TRIES: usize = 5;
+const MAX_WRITE_ATTEMPTS: usize = 5;
 
 /// Writes a deletion request, then deletes the component, so that its reconciler sees the request with the deletion.
 /// A request that removes objects from the target asks the brake, which counts the Kyma as one target. Returns false
 /// if the reconciler removed its finalizer before, so that nothing would carry out the request.
-pub(crate) async fn give(state: &State, order: &Order, authority: Authority<'_>) -> Result<bool, Failure> {
-    let gate = if order.removes() {
-        DeleteGate::new(authority.paused_operations, &state.runtime.brake, order.component.kyma.to_string())
+pub(crate) async fn request_deletion(
+    state: &State,
+    deletion: &ComponentDeletion,
+    authority: Authority<'_>,
+) -> Result<bool, Failure> {
+    let gate = if deletion.removes() {
+        DeleteGate::new(
+            authority.paused_operations,
+            &state.runtime.brake,
+            deletion.component.kyma.to_string(),
+        )
     } else {
         DeleteGate::releasing(authority.paused_operations)
     };
     gate.permit().await?;
-    Ok(carry_out(state, order, authority, &gate).await?)
+    Ok(carry_out(state, deletion, authority, &gate).await?)
 }
 
 async fn carry_out(
     state: &State,
-    order: &Order,
+    deletion: &ComponentDeletion,
     authority: Authority<'_>,
     gate: &DeleteGate,
 ) -> Result<bool, Error> {
-    let view = &order.component;
+    let view = &deletion.component;
     let api = api_of(state, view)?;
-    if view.deletion_policy != order.policy {
-        let body = order_body(order, authority);
-        if !order.removes() {
-            let failed = |component, source| Error::OrderRemoval { component, source };
+    if view.deletion_policy != deletion.policy {
+        let body = request_body(deletion, authority);
+        if !deletion.removes() {
+            let failed = |component, source| Error::RequestRemoval { component, source };
             patch(state, &api, view, &body, failed).await?;
-        } else if !put(state, &api, view, body).await? {
+        } else if !write_request(state, &api, view, body).await? {
             tracing::info!(component = view.name, kind = %view.kind, module = view.module, "component was let go before its order came");
             return Ok(false);
         }
@@ -60,7 +68,7 @@ async fn carry_out(
     }
     tracing::info!(
         component = view.name, kind = %view.kind, module = view.module, kyma = %view.kyma, kyma_uid = authority.uid,
-        reason = %order.reason, policy = ?order.policy, uid = view.uid, "component let go"
+        reason = %deletion.reason, policy = ?deletion.policy, uid = view.uid, "component let go"
     );
     Ok(true)
 }
@@ -80,16 +88,16 @@ async fn delete_component(
 
 /// Writes a deletion request to a component that still has its reconciler's finalizer. Returns false if the finalizer
 /// or the component is gone: nothing would carry out the request.
-async fn put(
+async fn write_request(
     state: &State,
     api: &Api<DynamicObject>,
     view: &ComponentView,
     mut body: Value,
 ) -> Result<bool, Error> {
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    let failed = |source| Error::OrderRemoval { component: named(view), source };
+    let failed = |source| Error::RequestRemoval { component: named(view), source };
     let mut version = Some(view.resource_version.to_string());
-    let mut tries = 1;
+    let mut attempts = 1;
     while let Some(known) = version {
         body["metadata"]["resourceVersion"] = json!(known);
         match api.patch(&view.name, &params, &Patch::Merge(&body)).await {
@@ -97,11 +105,11 @@ async fn put(
                 saw(state, &view.kind, &ordered);
                 return Ok(true);
             }
-            Err(error) if is_conflict(&error) && tries < TRIES => {
+            Err(error) if is_conflict(&error) && attempts < MAX_WRITE_ATTEMPTS => {
                 let live = live_metadata(api, &view.name).await.map_err(failed)?;
                 let same = live.filter(|live| live.uid().as_ref() == Some(&view.uid) && is_held(live));
                 version = same.and_then(|live| live.metadata.resource_version);
-                tries += 1;
+                attempts += 1;
             }
             Err(error) if is_absent(api, &view.name, &error) => return Ok(false),
             Err(source) => return Err(failed(source)),
@@ -115,23 +123,23 @@ fn is_held(component: &PartialObjectMeta<DynamicObject>) -> bool {
     component.finalizers().iter().any(|finalizer| finalizer == finalizers::COMPONENT)
 }
 
-fn order_body(order: &Order, authority: Authority<'_>) -> Value {
-    let given = DeletionOrder {
-        reason: order.reason,
+fn request_body(deletion: &ComponentDeletion, authority: Authority<'_>) -> Value {
+    let request = DeletionOrder {
+        reason: deletion.reason,
         kyma_uid: authority.uid.to_owned(),
         kyma_generation: authority.generation,
     };
-    let annotations: BTreeMap<String, Option<String>> = given
+    let annotations: BTreeMap<String, Option<String>> = request
         .to_annotations()
         .into_iter()
-        .map(|(name, value)| (name, (order.policy == DeletionPolicy::Delete).then_some(value)))
+        .map(|(name, value)| (name, (deletion.policy == DeletionPolicy::Delete).then_some(value)))
         .collect();
     let mut body = json!({
-        "metadata": { "uid": order.component.uid, "annotations": annotations },
-        "spec": { "deletionPolicy": order.policy },
+        "metadata": { "uid": deletion.component.uid, "annotations": annotations },
+        "spec": { "deletionPolicy": deletion.policy },
     });
     // The reconciler accepts requests of the owner only.
-    if order.component.owner.as_deref() != Some(authority.uid) {
+    if deletion.component.owner.as_deref() != Some(authority.uid) {
         body["metadata"]["ownerReferences"] = json!([owner(&authority.kyma.name, authority.uid)]);
     }
     body

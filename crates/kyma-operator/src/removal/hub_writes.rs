@@ -9,7 +9,7 @@ use kyma_sdk::{Failure, KymaKey, PausedOperations, Wait};
 
 use crate::apply::{self, Authority, PlanResult};
 use crate::catalogue::Interest;
-use crate::deletion::Step;
+use crate::deletion::DeletionStep;
 use crate::events;
 use crate::local;
 use crate::lost::{self, LostModule};
@@ -31,13 +31,13 @@ pub(super) struct StepResult {
 pub(super) async fn carry_out(
     state: &State,
     kyma: &Kyma,
-    step: &Step,
+    step: &DeletionStep,
     lost: &[LostModule],
     paused_operations: &PausedOperations,
 ) -> StepResult {
     let plan = match step {
-        Step::Order(orders) => Plan { orders: orders.clone(), ..Plan::default() },
-        Step::Finish => plan_to_finish(state, kyma, lost),
+        DeletionStep::DeleteComponents(deletions) => Plan { deletions: deletions.clone(), ..Plan::default() },
+        DeletionStep::Finish => plan_to_finish(state, kyma, lost),
         _ => return StepResult::default(),
     };
     let (key, uid) = (KymaKey::of(kyma), kyma.uid().unwrap_or_default());
@@ -45,18 +45,18 @@ pub(super) async fn carry_out(
     StepResult { plan, applied }
 }
 
-pub(super) async fn end_of(
+pub(super) async fn complete_step(
     done: StepResult,
     state: &State,
     kyma: &Kyma,
     paused_operations: &PausedOperations,
 ) -> Result<Wait, Failure> {
     let (key, uid) = (KymaKey::of(kyma), kyma.uid().unwrap_or_default());
-    apply::let_go(state, &done.plan, authority(kyma, &key, &uid, paused_operations)).await?;
+    apply::delete_and_orphan(state, &done.plan, authority(kyma, &key, &uid, paused_operations)).await?;
     if let Some(failure) = done.applied.worst() {
         return Err(failure.clone());
     }
-    if !done.plan.orders.is_empty() {
+    if !done.plan.deletions.is_empty() {
         events::send_deletion_step(state, kyma, Reason::DeleteManifests);
     }
     Ok(Wait::Event)
