@@ -35,7 +35,7 @@ pub(crate) struct DeletionInputs<'a> {
     /// Modules whose component exists on the hub although no list or watch reports it.
     pub(crate) unindexed: &'a BTreeSet<String>,
     /// Whether modules lost their component, so that no reconciler removes them.
-    pub(crate) has_lost: bool,
+    pub(crate) has_missing_components: bool,
     /// State of its target.
     pub(crate) target: TargetFacts,
     /// Whether an annotation declares the cluster gone.
@@ -168,7 +168,7 @@ pub(crate) fn next_step(facts: &DeletionInputs<'_>) -> DeletionStep {
     if !deletions.is_empty() {
         return DeletionStep::DeleteComponents(deletions);
     }
-    if facts.has_lost {
+    if facts.has_missing_components {
         return DeletionStep::Finish;
     }
     let waits_for_target = match facts.target {

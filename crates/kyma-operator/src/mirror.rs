@@ -102,7 +102,7 @@ impl Manifests {
     }
 
     /// Records that the Manifests cannot be listed.
-    pub(crate) fn lost(&mut self) {
+    pub(crate) fn mark_unlisted(&mut self) {
         *self = Self::default();
     }
 

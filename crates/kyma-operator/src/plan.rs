@@ -332,7 +332,7 @@ pub(crate) fn unready_kinds(kinds: &Kinds, decided: &[ResolvedModule]) -> Vec<Gr
 }
 
 /// Returns a problem with state Processing. Deleting is only for modules with a requested removal: see
-/// [`crate::lost`].
+/// [`crate::missing_components`].
 fn waiting(reason: Reason, message: &str) -> ModuleProblem {
     ModuleProblem { reason, state: State::Processing, message: message.to_owned() }
 }

@@ -14,8 +14,8 @@ use crate::catalogue::Interest;
 use crate::claim;
 use crate::config::{EffectiveEntry, govern_all, keep_under_missing};
 use crate::error::Error;
-use crate::lost;
 use crate::mirror;
+use crate::missing_components;
 use crate::observe::{self, Observation};
 use crate::plan::{self, Plan};
 use crate::prerequisites::Prerequisites;
@@ -251,7 +251,7 @@ fn decide(
         recorded: &recorded,
         policy: &state.policy,
         upgrades_halted: paused_operations.upgrades(),
-        lost: &lost::of(&before, &observed.views, state.args.ignore_policy),
+        missing_components: &missing_components::find(&before, &observed.views, state.args.ignore_policy),
         maintenance: &state.maintenance(),
         skips_windows: observed.skips_windows.is_some(),
         offered: &offered(&before),
@@ -266,8 +266,10 @@ fn decide(
 
 /// Returns the recorded versions of modules without a component, from the status.
 fn recorded(before: &KymaStatus, observed: &Observation) -> BTreeMap<String, String> {
-    let lost = before.modules.iter().flatten().filter(|line| !observed.views.contains_key(&line.name));
-    let installed = lost.filter(|line| line.manifest.is_some() && line.state != ModuleState::Deleting);
+    let without_component =
+        before.modules.iter().flatten().filter(|line| !observed.views.contains_key(&line.name));
+    let installed =
+        without_component.filter(|line| line.manifest.is_some() && line.state != ModuleState::Deleting);
     installed.filter_map(|line| Some((line.name.clone(), line.version.clone()?))).collect()
 }
 

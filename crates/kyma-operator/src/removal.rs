@@ -19,7 +19,7 @@ use crate::deletion::{self, ComponentDeletion, DeletionInputs, DeletionStep, Tar
 use crate::error::Error;
 use crate::events;
 use crate::local;
-use crate::lost::LostModule;
+use crate::missing_components::MissingComponent;
 use crate::report;
 use crate::scope;
 use crate::session::{self, Session};
@@ -30,7 +30,7 @@ mod status;
 mod target;
 mod unseen;
 
-use hub_writes::{carry_out, complete_step, lost_modules};
+use hub_writes::{carry_out, complete_step, find_missing_components};
 use status::report;
 
 /// Interval for checking components that no watch reports.
@@ -83,18 +83,18 @@ async fn go_on(
 ) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     let components = state.components().of(&key);
-    let lost = lost_modules(state, kyma);
+    let missing_components = find_missing_components(state, kyma);
     let unindexed = if nothing_requested {
         BTreeSet::new()
     } else {
-        unseen::unindexed(state, kyma, &components, &lost).await?
+        unseen::unindexed(state, kyma, &components, &missing_components).await?
     };
-    let mut reach = reach(state, kyma, &components, &lost, context).await?;
+    let mut reach = reach(state, kyma, &components, &missing_components, context).await?;
     let mut facts = DeletionInputs {
         nothing_requested,
         components: &components,
         unindexed: &unindexed,
-        has_lost: !lost.is_empty(),
+        has_missing_components: !missing_components.is_empty(),
         target: reach.facts,
         declared_gone: kyma.annotations().get(annotations::CLUSTER_GONE).is_some_and(|value| value == "true"),
         now: Timestamp::now(),
@@ -118,7 +118,7 @@ async fn go_on(
     if is_last_step && unseen::are_left(state, kyma).await? {
         step = DeletionStep::AwaitUnwatched;
     }
-    let done = carry_out(state, kyma, &step, &lost, context.paused_operations()).await;
+    let done = carry_out(state, kyma, &step, &missing_components, context.paused_operations()).await;
     if let Some(session) = reach.session.as_ref().filter(|_| done.applied.any) {
         session.fencing_generation_is_used();
     }
@@ -202,7 +202,7 @@ async fn reach(
     state: &State,
     kyma: &Arc<Kyma>,
     components: &[ComponentView],
-    lost: &[LostModule],
+    missing_components: &[MissingComponent],
     context: &ReconcileContext,
 ) -> Result<Reach, Failure> {
     let none = |facts, failure| Reach { facts, session: None, failure };
@@ -210,7 +210,7 @@ async fn reach(
         return Ok(none(TargetFacts::Local, None));
     }
     let was_contacted = kyma.status.as_ref().is_some_and(|status| status.target.is_some());
-    if !was_contacted && components.is_empty() && lost.is_empty() {
+    if !was_contacted && components.is_empty() && missing_components.is_empty() {
         return Ok(none(TargetFacts::NeverContacted, None));
     }
     if is_access_gone(state, kyma, components).await? {

@@ -13,8 +13,8 @@ use kyma_api::{Reason, State};
 use crate::catalogue::{Catalogue, Interest, Release};
 use crate::component::{TemplateRecord, TemplateRecords, kind_of};
 use crate::config::{self, ConfigUids, Configs, EffectiveEntry};
-use crate::lost::LostModule;
 use crate::maintenance::Maintenance;
+use crate::missing_components::MissingComponent;
 use crate::selection::ModuleEntry;
 
 mod approval;
@@ -25,7 +25,7 @@ mod deprecation;
 mod downtime;
 mod halt;
 mod leaving;
-mod lost;
+mod missing_component;
 mod rollout;
 mod upgrade_wait;
 mod version;
@@ -33,7 +33,7 @@ mod version;
 use choice::{channel_of, choose, template};
 pub(crate) use decision::{Decision, Install, ModuleProblem, ResolvedModule};
 pub(crate) use leaving::govern_leaving;
-pub(crate) use lost::finish;
+pub(crate) use missing_component::finish_removal;
 pub(crate) use upgrade_wait::UpgradeWait;
 pub(crate) use version::compare;
 
@@ -65,7 +65,7 @@ pub(crate) struct Inputs<'a> {
     /// Reason of the Pause that stops upgrades now.
     pub(crate) upgrades_halted: Option<&'a str>,
     /// Modules that lost their component.
-    pub(crate) lost: &'a [LostModule],
+    pub(crate) missing_components: &'a [MissingComponent],
     /// The maintenance policy.
     pub(crate) maintenance: &'a Maintenance,
     /// Whether upgrades ignore maintenance windows.
@@ -140,10 +140,12 @@ pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<ResolvedModule> {
             decided.push(leaving::follow(inputs, installed, removal));
         }
     }
-    let gone = |lost: &&LostModule| !decided.iter().any(|resolved| resolved.module == lost.module);
-    let lost = inputs.lost.iter().filter(gone);
-    let lost: Vec<ResolvedModule> = lost.map(|lost| lost::unlisted(inputs.catalogue, lost)).collect();
-    decided.extend(lost);
+    let gone =
+        |missing: &&MissingComponent| !decided.iter().any(|resolved| resolved.module == missing.module);
+    let missing = inputs.missing_components.iter().filter(gone);
+    let missing: Vec<ResolvedModule> =
+        missing.map(|missing| missing_component::unlisted(inputs.catalogue, missing)).collect();
+    decided.extend(missing);
     decided
 }
 
@@ -245,7 +247,7 @@ fn held_back(
 /// Decides about a module without a component. A module that lost its component still runs in its recorded version,
 /// which another one replaces only as if the component existed.
 fn install_anew(inputs: &Inputs<'_>, entry: &ModuleEntry, install: Install) -> Decision {
-    if let Some(installed) = lost::recorded(inputs, &install) {
+    if let Some(installed) = missing_component::recorded_module(inputs, &install) {
         return replace(inputs, entry, &installed, install);
     }
     match deprecation::deprecated(inputs, &install) {
@@ -287,15 +289,15 @@ fn refuse_or_keep(
     installed: Option<&InstalledModule>,
     problem: ModuleProblem,
 ) -> Decision {
-    let lost = problem.reason == Reason::NotVisible;
+    let is_hidden = problem.reason == Reason::NotVisible;
     match installed {
         None => Decision::Refuse(problem),
         // The component is not this entry's: every Kyma has one.
         Some(held) if problem.reason == Reason::Mandatory && held.mandatory => Decision::Refuse(problem),
-        Some(_) if lost && inputs.policy.uninstall_on_visibility_loss => {
+        Some(_) if is_hidden && inputs.policy.uninstall_on_visibility_loss => {
             Decision::Remove { reason: DeletionReason::Withdrawn, problem: Some(problem) }
         }
-        Some(_) if lost => Decision::Keep(ModuleProblem {
+        Some(_) if is_hidden => Decision::Keep(ModuleProblem {
             reason: Reason::NotVisible,
             state: State::Warning,
             message: format!("{}; the installed version stays as it is", problem.message),
@@ -325,8 +327,11 @@ fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<ResolvedModule
             let central = inputs.configs.central(inputs.labels, &release.module);
             let entry = Arc::new(ModuleEntry { central, ..ModuleEntry::of(&release.module) });
             let install = Install { template, release, version, channel: None, mandatory: true, entry };
-            let lost = lost::recorded_mandatory(inputs.lost, &install.release.module);
-            let problem = installed.or(lost.as_ref()).and_then(|installed| {
+            let recorded = missing_component::recorded_mandatory_module(
+                inputs.missing_components,
+                &install.release.module,
+            );
+            let problem = installed.or(recorded.as_ref()).and_then(|installed| {
                 missing_config(inputs, &install.release.module)
                     .or_else(|| kind_changed(installed, &install))
                     .or_else(|| version::judge(installed, &install))

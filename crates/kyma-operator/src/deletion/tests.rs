@@ -35,7 +35,7 @@ fn facts(components: &[ComponentView], target: TargetFacts) -> DeletionInputs<'_
         nothing_requested: false,
         components,
         unindexed: &NONE,
-        has_lost: false,
+        has_missing_components: false,
         target,
         declared_gone: false,
         now: at(0),
@@ -112,19 +112,27 @@ fn nothing_is_let_go_while_the_index_lacks_a_component() {
 
 #[test]
 fn a_module_without_its_component_is_still_removed_unless_the_cluster_is_gone() {
-    let lost = DeletionInputs { has_lost: true, ..facts(&[], TargetFacts::Reachable) };
-    assert_eq!(next_step(&lost), DeletionStep::Finish);
-    assert_eq!(next_step(&DeletionInputs { target: TargetFacts::Unreachable, ..lost }), DeletionStep::Finish);
+    let missing = DeletionInputs { has_missing_components: true, ..facts(&[], TargetFacts::Reachable) };
+    assert_eq!(next_step(&missing), DeletionStep::Finish);
+    assert_eq!(
+        next_step(&DeletionInputs { target: TargetFacts::Unreachable, ..missing }),
+        DeletionStep::Finish
+    );
     let components = [component("a", "Orphan", "CreateAndDelete", false)];
-    let others = DeletionInputs { has_lost: true, ..facts(&components, TargetFacts::Reachable) };
+    let others =
+        DeletionInputs { has_missing_components: true, ..facts(&components, TargetFacts::Reachable) };
     assert_eq!(policies(next_step(&others)), [("a".into(), DeletionPolicy::Delete)], "others first");
     let gone = TargetFacts::NoSecret { since: at(0) };
     assert_eq!(
-        next_step(&DeletionInputs { has_lost: true, now: at(10), ..facts(&[], gone) }),
+        next_step(&DeletionInputs { has_missing_components: true, now: at(10), ..facts(&[], gone) }),
         DeletionStep::Release
     );
     assert_eq!(
-        next_step(&DeletionInputs { has_lost: true, nothing_requested: true, ..facts(&[], gone) }),
+        next_step(&DeletionInputs {
+            has_missing_components: true,
+            nothing_requested: true,
+            ..facts(&[], gone)
+        }),
         DeletionStep::Release
     );
 }
@@ -153,7 +161,7 @@ fn a_missing_secret_is_waited_for_ten_minutes() {
     let components = [component("a", "Delete", "CreateAndDelete", true)];
     let facts = DeletionInputs { now: at(9), ..facts(&components, TargetFacts::NoSecret { since: at(0) }) };
     assert_eq!(next_step(&facts), DeletionStep::AwaitTarget { gone_at: Some(at(10)) });
-    let finishing = DeletionInputs { has_lost: true, ..facts };
+    let finishing = DeletionInputs { has_missing_components: true, ..facts };
     assert_eq!(
         (next_step(&finishing), finishing.gone_at()),
         (DeletionStep::Finish, Some(at(10))),

@@ -47,7 +47,7 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>) {
                 state.wake_all(&changed);
             }
             Err(error) if is_denied(&error) => {
-                state.manifests().lost();
+                state.manifests().mark_unlisted();
                 if !std::mem::replace(&mut is_told, true) {
                     tracing::warn!(
                         "--manifest-mirror waits: the hub has no kind {}, or the role does not cover it; apply KLM's CRD",

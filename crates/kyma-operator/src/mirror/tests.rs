@@ -270,6 +270,6 @@ fn a_synced_manifest_is_compared_when_it_or_its_component_changes() {
     manifests.set_synced(&kyma, id("c"), SyncedManifest { component: 7, manifest: name(), version: 10 });
     manifests.forget(&kyma);
     assert!(manifests.synced.is_empty() && manifests.kyma_by_manifest.is_empty(), "its Kyma is gone");
-    manifests.lost();
+    manifests.mark_unlisted();
     assert!(!manifests.is_listed());
 }

@@ -10,7 +10,7 @@ use kyma_sdk::Wait;
 use crate::apply::PlanResult;
 use crate::component::ComponentView;
 use crate::deletion::IgnorePolicy;
-use crate::lost;
+use crate::missing_components;
 use crate::observe::{self, Observation};
 use crate::plan::Plan;
 use crate::prerequisites::Prerequisites;
@@ -88,7 +88,7 @@ fn mandatory(
             _ => false,
         })
     };
-    let mut known = lost::mandatory(before, views, ignore);
+    let mut known = missing_components::mandatory_modules(before, views, ignore);
     known.retain(|known| !is_chosen(&known.name));
     known
 }

@@ -12,7 +12,7 @@ use crate::catalogue::Interest;
 use crate::deletion::DeletionStep;
 use crate::events;
 use crate::local;
-use crate::lost::{self, LostModule};
+use crate::missing_components::{self, MissingComponent};
 use crate::observe;
 use crate::plan::{self, Plan};
 use crate::resolve::{self, Decision, ModuleProblem, ResolvedModule};
@@ -32,12 +32,12 @@ pub(super) async fn carry_out(
     state: &State,
     kyma: &Kyma,
     step: &DeletionStep,
-    lost: &[LostModule],
+    missing_components: &[MissingComponent],
     paused_operations: &PausedOperations,
 ) -> StepResult {
     let plan = match step {
         DeletionStep::DeleteComponents(deletions) => Plan { deletions: deletions.clone(), ..Plan::default() },
-        DeletionStep::Finish => plan_to_finish(state, kyma, lost),
+        DeletionStep::Finish => plan_to_finish(state, kyma, missing_components),
         _ => return StepResult::default(),
     };
     let (key, uid) = (KymaKey::of(kyma), kyma.uid().unwrap_or_default());
@@ -73,16 +73,23 @@ fn authority<'a>(
 
 /// Returns modules without a component that would remove them. Components of a kind that is being listed do not count
 /// as lost.
-pub(super) fn lost_modules(state: &State, kyma: &Kyma) -> Vec<LostModule> {
+pub(super) fn find_missing_components(state: &State, kyma: &Kyma) -> Vec<MissingComponent> {
     let before = kyma.status.clone().unwrap_or_default();
-    lost::of(&before, &observe::views(state, &KymaKey::of(kyma), Some(&before)), state.args.ignore_policy)
+    missing_components::find(
+        &before,
+        &observe::views(state, &KymaKey::of(kyma), Some(&before)),
+        state.args.ignore_policy,
+    )
 }
 
-fn plan_to_finish(state: &State, kyma: &Kyma, lost: &[LostModule]) -> Plan {
+fn plan_to_finish(state: &State, kyma: &Kyma, missing_components: &[MissingComponent]) -> Plan {
     let key = KymaKey::of(kyma);
     let decided: Vec<ResolvedModule> = {
         let catalogue = state.catalogue();
-        lost.iter().map(|lost| resolve::finish(&catalogue, lost, DeletionReason::KymaDeleted)).collect()
+        missing_components
+            .iter()
+            .map(|missing| resolve::finish_removal(&catalogue, missing, DeletionReason::KymaDeleted))
+            .collect()
     };
     let interests: Vec<Interest> = decided.iter().map(|resolved| resolved.interest.clone()).collect();
     state.catalogue_mut().follow(&key, &interests);
@@ -93,7 +100,7 @@ fn plan_to_finish(state: &State, kyma: &Kyma, lost: &[LostModule]) -> Plan {
     };
     let reference = match access.transpose() {
         Ok(access) => access.map(|access| TargetRef { kubeconfig_secret_ref: Some(access) }),
-        Err(failure) => return blocked(lost, failure.reason, &failure.message),
+        Err(failure) => return blocked(missing_components, failure.reason, &failure.message),
     };
     let shard = reference.as_ref().and_then(|reference| reference.kubeconfig_secret_ref.as_ref());
     let kinds = state.kinds();
@@ -124,7 +131,8 @@ fn plan_to_finish(state: &State, kyma: &Kyma, lost: &[LostModule]) -> Plan {
     plan
 }
 
-fn blocked(lost: &[LostModule], reason: Reason, message: &str) -> Plan {
-    let problem = |lost: &LostModule| (lost.module.clone(), ModuleProblem::warning(reason, message));
-    Plan { blocked: lost.iter().map(problem).collect(), ..Plan::default() }
+fn blocked(missing_components: &[MissingComponent], reason: Reason, message: &str) -> Plan {
+    let problem =
+        |missing: &MissingComponent| (missing.module.clone(), ModuleProblem::warning(reason, message));
+    Plan { blocked: missing_components.iter().map(problem).collect(), ..Plan::default() }
 }

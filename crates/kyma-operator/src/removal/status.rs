@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use kyma_api::{DeletionPolicy, Kyma, KymaStatus, MandatoryModule, Reason, State as ModuleState, labels};
 use kyma_sdk::{Failure, KymaKey};
 
-use super::hub_writes::{StepResult, lost_modules};
+use super::hub_writes::{StepResult, find_missing_components};
 use super::unseen::unwatched;
 use super::{CLUSTER_GONE, Reach};
 use crate::component::{ComponentKind, ComponentView};
 use crate::deletion::{self, DeletionInputs, DeletionStep, TargetFacts};
-use crate::lost;
+use crate::missing_components;
 use crate::observe;
 use crate::report::{self, KymaProblem, Line};
 use crate::resolve::ModuleProblem;
@@ -117,7 +117,7 @@ fn mandatory(
     views: &BTreeMap<String, ComponentView>,
     installed: &BTreeSet<&str>,
 ) -> Vec<MandatoryModule> {
-    let mut known = lost::mandatory(before, views, state.args.ignore_policy);
+    let mut known = missing_components::mandatory_modules(before, views, state.args.ignore_policy);
     let recorded = before.mandatory_modules.iter().flatten();
     let unindexed: Vec<MandatoryModule> = recorded
         .filter(|module| installed.contains(module.name.as_str()))
@@ -130,7 +130,7 @@ fn mandatory(
 }
 
 /// Returns the remaining modules, with the message of their components. A module is Deleting once its removal is
-/// requested, or once its component is to be deleted without one: see [`lost`]. A module whose component exists stays
+/// requested, or once its component is to be deleted without one: see [`missing_components`]. A module whose component exists stays
 /// on record although the index lacks the component.
 fn lines(
     state: &State,
@@ -140,7 +140,8 @@ fn lines(
     gone: bool,
     done: &StepResult,
 ) -> Vec<Line> {
-    let lost: BTreeSet<String> = lost_modules(state, kyma).into_iter().map(|lost| lost.module).collect();
+    let missing: BTreeSet<String> =
+        find_missing_components(state, kyma).into_iter().map(|missing| missing.module).collect();
     let mut lines = report::lines_before(before);
     let unwatched = unwatched(&state.kinds(), Some(before));
     let is_unseen =
@@ -148,7 +149,7 @@ fn lines(
     lines.retain(|line| {
         let module = &line.status.name;
         let exists = views.contains_key(module) || installed.contains(module.as_str());
-        exists || !gone && (lost.contains(module) || is_unseen(line))
+        exists || !gone && (missing.contains(module) || is_unseen(line))
     });
     for line in &mut lines {
         let module = &line.status.name;

@@ -13,7 +13,7 @@ use kyma_sdk::{KymaKey, find_metadata, live_metadata};
 use crate::component::{ComponentKind, ComponentView};
 use crate::error::Error;
 use crate::kinds::{KindStatus, Kinds};
-use crate::lost::LostModule;
+use crate::missing_components::MissingComponent;
 use crate::state::State;
 
 /// A component that the status of a Kyma records.
@@ -30,13 +30,13 @@ pub(super) async fn unindexed(
     state: &State,
     kyma: &Kyma,
     components: &[ComponentView],
-    lost: &[LostModule],
+    missing_components: &[MissingComponent],
 ) -> Result<BTreeSet<String>, Error> {
     let key = KymaKey::of(kyma);
     let mut found = BTreeSet::new();
     for RecordedComponent { module, kind, name } in recorded(&key, kyma.status.as_ref()) {
         let is_indexed = components.iter().any(|view| view.module == module);
-        if is_indexed || lost.iter().any(|lost| lost.module == module) {
+        if is_indexed || missing_components.iter().any(|missing| missing.module == module) {
             continue;
         }
         let status = state.kinds().status(&kind);
@@ -175,8 +175,8 @@ mod tests {
         .unwrap()
     }
 
-    fn lost() -> [LostModule; 1] {
-        [LostModule {
+    fn missing_components() -> [MissingComponent; 1] {
+        [MissingComponent {
             module: "lost".to_owned(),
             version: "1.0.0".to_owned(),
             channel: None,
@@ -206,13 +206,16 @@ mod tests {
         hub.always(path("by-name"), Answer::json(&metadata("by-name")));
         hub.always(path(&beacon), absent(&beacon));
         hub.always(path(&warden), Answer::json(&metadata(&warden)));
-        let found = unindexed(&state, &kyma(), &[], &lost()).await.unwrap();
+        let found = unindexed(&state, &kyma(), &[], &missing_components()).await.unwrap();
         assert_eq!(found, BTreeSet::from(["lantern".to_owned(), "warden".to_owned()]));
         assert_eq!(hub.requests().len(), 3, "{:?}", hub.requests());
 
         hub.clear();
         hub.always(path("by-name"), Answer::text(404, "404 page not found\n"));
-        assert!(unindexed(&state, &kyma(), &[], &lost()).await.is_err(), "a proxy proves nothing");
+        assert!(
+            unindexed(&state, &kyma(), &[], &missing_components()).await.is_err(),
+            "a proxy proves nothing"
+        );
     }
 
     #[tokio::test]
@@ -226,7 +229,7 @@ mod tests {
         hub.always(RequestMatcher::path(COMPONENTS).query("by-name"), list(&[metadata("by-name")]));
         hub.always(RequestMatcher::path(COMPONENTS).query("fieldSelector"), list(&[]));
         hub.always(RequestMatcher::path(COMPONENTS), Answer::failure(403, "Forbidden", "no get"));
-        let found = unindexed(&state, &kyma(), &[], &lost()).await.unwrap();
+        let found = unindexed(&state, &kyma(), &[], &missing_components()).await.unwrap();
         assert_eq!(found, BTreeSet::from(["lantern".to_owned()]));
     }
 

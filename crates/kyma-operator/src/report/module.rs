@@ -261,7 +261,7 @@ fn removing(outcome: &Outcome<'_>, problem: Option<&ModuleProblem>) -> Option<Li
         status: ModuleStatus {
             version: view.ordered.clone(),
             channel: view.channel.clone(),
-            // Only a requested removal is Deleting: see [`crate::lost`].
+            // Only a requested removal is Deleting: see [`crate::missing_components`].
             state: if ordered { State::Deleting } else { State::Warning },
             message,
             manifest: Some(tracked_component(view)),

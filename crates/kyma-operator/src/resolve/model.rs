@@ -133,7 +133,7 @@ pub(crate) struct InstalledModule {
 
 /// An installed module that lost its component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LostModule {
+pub(crate) struct MissingComponent {
     pub(crate) version: &'static str,
     pub(crate) channel: Option<&'static str>,
 }
@@ -197,7 +197,7 @@ pub(crate) struct World {
     pub(crate) governed: BTreeMap<&'static str, &'static str>,
     pub(crate) used: BTreeSet<&'static str>,
     pub(crate) installed: BTreeMap<&'static str, InstalledModule>,
-    pub(crate) lost: BTreeMap<&'static str, LostModule>,
+    pub(crate) missing_components: BTreeMap<&'static str, MissingComponent>,
 }
 
 impl World {
@@ -217,7 +217,7 @@ impl World {
             governed: BTreeMap::new(),
             used: BTreeSet::new(),
             installed: BTreeMap::new(),
-            lost: BTreeMap::new(),
+            missing_components: BTreeMap::new(),
         }
     }
 
@@ -260,9 +260,9 @@ impl World {
     }
 
     /// Deletes a component, which is not a deletion request: everything stays on the target.
-    fn lose(&mut self, module: &'static str) {
+    fn delete_component(&mut self, module: &'static str) {
         if let Some(InstalledModule { ordered: version, channel, .. }) = self.installed.remove(module) {
-            self.lost.insert(module, LostModule { version, channel });
+            self.missing_components.insert(module, MissingComponent { version, channel });
         }
     }
 
@@ -276,13 +276,13 @@ impl World {
             (None, Some(held)) => self.leave(module, held),
             (None, None) => self.finish(module),
             (Some(Entry { managed: false, .. }), _) => {
-                self.lost.remove(module);
+                self.missing_components.remove(module);
                 None
             }
             (Some(entry), held) => self.have(module, *entry, held),
         };
         if let Some(installed) = after {
-            self.lost.remove(module);
+            self.missing_components.remove(module);
             self.installed.insert(module, installed);
         }
     }
@@ -302,12 +302,12 @@ impl World {
 
     /// Creates a component with a deletion request for a lost module without an entry, if its template is known.
     fn finish(&mut self, module: &'static str) -> Option<InstalledModule> {
-        let LostModule { version, channel } = *self.lost.get(module)?;
+        let MissingComponent { version, channel } = *self.missing_components.get(module)?;
         let offer = self.offers.get(module).filter(|offer| offer.is_there())?;
         if !offer.templates.contains(version) {
             return None;
         }
-        self.lost.remove(module);
+        self.missing_components.remove(module);
         self.leave(module, InstalledModule { ordered: version, running: None, channel, leaving: true })
     }
 
@@ -331,18 +331,18 @@ impl World {
             });
         }
         // After a withdrawn deletion request or a lost component everything stays, for the next component to adopt.
-        let lost = self.lost.get(module).map(|lost| InstalledModule {
-            ordered: lost.version,
+        let missing = self.missing_components.get(module).map(|missing| InstalledModule {
+            ordered: missing.version,
             running: None,
-            channel: lost.channel,
+            channel: missing.channel,
             leaving: true,
         });
-        let left = held.or(lost);
+        let left = held.or(missing);
         let Some(target) = target else {
             if let Some(left) = left {
                 // The status then reports only the channel.
                 let channel = choice.channel(self.chosen.channel);
-                self.lost.insert(module, LostModule { version: left.ordered, channel });
+                self.missing_components.insert(module, MissingComponent { version: left.ordered, channel });
             }
             return None;
         };
@@ -353,7 +353,8 @@ impl World {
         let has_template =
             self.offers.get(module).is_some_and(|offer| offer.templates.contains(kept.ordered));
         if !has_template {
-            self.lost.insert(module, LostModule { version: kept.ordered, channel: kept.channel });
+            self.missing_components
+                .insert(module, MissingComponent { version: kept.ordered, channel: kept.channel });
             return None;
         }
         Some(next(kept.ordered))

@@ -37,7 +37,7 @@ struct Case {
     #[serde(default)]
     installed: BTreeMap<String, InstalledCase>,
     #[serde(default)]
-    lost: BTreeMap<String, String>,
+    missing_components: BTreeMap<String, String>,
     #[serde(default)]
     policy: PolicyCase,
     #[serde(default)]
@@ -302,14 +302,15 @@ fn decide_all(case: Case) -> BTreeMap<String, String> {
         uninstall_on_visibility_loss: case.policy.uninstall_on_visibility_loss,
         ..super::Policy::default()
     };
-    let lost = |(module, version): (String, String)| LostModule {
+    let missing_component = |(module, version): (String, String)| MissingComponent {
         mandatory: case.catalogue.get(&module).is_some_and(|offered| offered.mandatory.is_some()),
         module,
         version,
         channel: None,
         kind: ComponentKind::helm(),
     };
-    let lost: Vec<LostModule> = case.lost.into_iter().map(lost).collect();
+    let missing_components: Vec<MissingComponent> =
+        case.missing_components.into_iter().map(missing_component).collect();
     let configs = configs(case.configs);
     let missing = |(module, config): (&String, &String)| {
         (module.clone(), ConfigUids::from([(config.clone(), "uid".to_owned())]))
@@ -330,7 +331,7 @@ fn decide_all(case: Case) -> BTreeMap<String, String> {
         catalogue: &catalogue(case.catalogue),
         policy: &policy,
         upgrades_halted: case.halted.as_deref(),
-        lost: &lost,
+        missing_components: &missing_components,
         maintenance: &maintenance(case.maintenance),
         skips_windows: case.skips_windows,
         offered: &case.offered,
@@ -398,7 +399,7 @@ fn decided_with_record(
         catalogue: &catalogue(offered),
         policy: &super::Policy::default(),
         upgrades_halted: None,
-        lost: &[],
+        missing_components: &[],
         maintenance,
         skips_windows: false,
         offered: &BTreeMap::new(),

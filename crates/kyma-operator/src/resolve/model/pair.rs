@@ -146,7 +146,7 @@ impl Pair {
             PairEvent::Forget => self.target.chosen = None,
             PairEvent::Lose(module) => {
                 if self.hub.has(module) {
-                    self.hub.world.lose(module);
+                    self.hub.world.delete_component(module);
                 }
             }
             PairEvent::Meddle(ForeignEdit::Order(module)) => {
@@ -252,7 +252,9 @@ fn is_ordered(module: &str, before: &World, after: &World) -> bool {
             Some(Entry { managed, .. }) => *managed,
         },
         (None, None) => {
-            entry.is_none() && before.lost.contains_key(module) && !after.lost.contains_key(module)
+            entry.is_none()
+                && before.missing_components.contains_key(module)
+                && !after.missing_components.contains_key(module)
         }
     }
 }

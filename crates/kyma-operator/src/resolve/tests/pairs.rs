@@ -47,7 +47,7 @@ impl ProductPair {
             PairEvent::Act(Action::Report(module)) if before.contact() == Contact::Open => {
                 self.hub_side.hub.report(module);
             }
-            PairEvent::Lose(module) if before.hub.has(module) => self.hub_side.hub.lose(module),
+            PairEvent::Lose(module) if before.hub.has(module) => self.hub_side.hub.delete_component(module),
             PairEvent::Meddle(ForeignEdit::Order(module)) if before.hub.has(module) => {
                 self.hub_side.edited.insert(module);
             }

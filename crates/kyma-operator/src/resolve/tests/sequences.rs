@@ -9,7 +9,7 @@ use super::*;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Hub {
     installed: BTreeMap<String, InstalledModule>,
-    lost: Vec<LostModule>,
+    missing_components: Vec<MissingComponent>,
     /// Whether a change was requested since [`Self::has_ordered`] was last called.
     has_ordered: bool,
 }
@@ -45,7 +45,8 @@ impl Hub {
             )
         };
         let configs = configs(world.governed.iter().map(governs).collect());
-        let recorded = self.lost.iter().map(|lost| (lost.module.clone(), lost.version.clone()));
+        let recorded =
+            self.missing_components.iter().map(|missing| (missing.module.clone(), missing.version.clone()));
         let recorded: BTreeMap<String, String> = recorded.collect();
         resolve(&Inputs {
             labels: &labels,
@@ -60,7 +61,7 @@ impl Hub {
             catalogue: &offered(world),
             policy: &super::super::Policy::default(),
             upgrades_halted: world.paused.then_some("paused"),
-            lost: &self.lost,
+            missing_components: &self.missing_components,
             maintenance: &Maintenance::default(),
             skips_windows: false,
             offered: &BTreeMap::new(),
@@ -81,7 +82,7 @@ impl Hub {
                 if held.as_ref().is_none_or(|held| !held.leaving) {
                     self.installed.insert(module.clone(), have(install, held));
                 } else {
-                    self.record_lost(module, &install.version, install.channel.clone());
+                    self.record_missing(module, &install.version, install.channel.clone());
                 }
             }
             Decision::Leave(install) => {
@@ -94,7 +95,7 @@ impl Hub {
             Decision::Unmanage => drop(self.installed.remove(module)),
             Decision::Keep(_) | Decision::Await(None, _) => {
                 if before.as_ref().is_some_and(|held| held.leaving) {
-                    self.lose(module);
+                    self.delete_component(module);
                 }
             }
             Decision::Refuse(_) => {}
@@ -105,19 +106,21 @@ impl Hub {
         }
         let is_order = !matches!(resolved.decision, Decision::Unmanage);
         self.has_ordered |= is_order && self.installed.get(module) != before.as_ref();
-        self.tell(resolved);
+        self.record_status(resolved);
     }
 
     /// Records the status of a module without a component.
-    fn tell(&mut self, resolved: &ResolvedModule) {
+    fn record_status(&mut self, resolved: &ResolvedModule) {
         let module = &resolved.module;
         let is_unmanaged = matches!(resolved.decision, Decision::Unmanage);
         if self.installed.contains_key(module) || is_unmanaged {
-            self.lost.retain(|lost| lost.module != *module);
+            self.missing_components.retain(|missing| missing.module != *module);
         }
         let is_refused = matches!(resolved.decision, Decision::Refuse(_));
-        for lost in self.lost.iter_mut().filter(|lost| is_refused && lost.module == *module) {
-            lost.channel.clone_from(&resolved.interest.channel);
+        for missing in
+            self.missing_components.iter_mut().filter(|missing| is_refused && missing.module == *module)
+        {
+            missing.channel.clone_from(&resolved.interest.channel);
         }
     }
 
@@ -127,14 +130,14 @@ impl Hub {
     }
 
     /// Deletes a component.
-    pub(super) fn lose(&mut self, module: &str) {
+    pub(super) fn delete_component(&mut self, module: &str) {
         let Some(held) = self.installed.remove(module) else { return };
-        self.record_lost(module, &held.ordered.unwrap_or_default(), held.channel);
+        self.record_missing(module, &held.ordered.unwrap_or_default(), held.channel);
     }
 
     /// Records the version of a module without a component, as the status does.
-    fn record_lost(&mut self, module: &str, version: &str, channel: Option<String>) {
-        self.lost.push(LostModule {
+    fn record_missing(&mut self, module: &str, version: &str, channel: Option<String>) {
+        self.missing_components.push(MissingComponent {
             module: module.to_owned(),
             version: version.to_owned(),
             channel,

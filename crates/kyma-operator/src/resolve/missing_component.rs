@@ -12,28 +12,32 @@ use super::{
 };
 use crate::catalogue::{Catalogue, Interest};
 use crate::config::ConfigUids;
-use crate::lost::LostModule;
+use crate::missing_components::MissingComponent;
 use crate::selection::ModuleEntry;
 
 /// Decides about a module to be removed that lost its component. Without its template, which names the objects of
 /// users that block a removal, nothing is removed.
-pub(crate) fn finish(catalogue: &Catalogue, lost: &LostModule, reason: DeletionReason) -> ResolvedModule {
-    let decision = match install(catalogue, lost) {
+pub(crate) fn finish_removal(
+    catalogue: &Catalogue,
+    missing: &MissingComponent,
+    reason: DeletionReason,
+) -> ResolvedModule {
+    let decision = match install(catalogue, missing) {
         Ok(install) => Decision::Finish(install, reason),
         Err(problem) => Decision::Keep(problem),
     };
-    resolved_module(lost, decision)
+    resolved_module(missing, decision)
 }
 
 /// Returns the decision with the catalogue objects that can change it.
-fn resolved_module(lost: &LostModule, decision: Decision) -> ResolvedModule {
+fn resolved_module(missing: &MissingComponent, decision: Decision) -> ResolvedModule {
     let interest = Interest {
-        module: lost.module.clone(),
+        module: missing.module.clone(),
         channel: None,
-        versions: BTreeSet::from([lost.version.clone()]),
+        versions: BTreeSet::from([missing.version.clone()]),
     };
     ResolvedModule {
-        module: lost.module.clone(),
+        module: missing.module.clone(),
         decision,
         interest,
         until: None,
@@ -43,23 +47,24 @@ fn resolved_module(lost: &LostModule, decision: Decision) -> ResolvedModule {
 
 /// Decides about a lost module without an entry. A mandatory module stays until the deletion of its release meta was
 /// requested.
-pub(super) fn unlisted(catalogue: &Catalogue, lost: &LostModule) -> ResolvedModule {
-    if !lost.mandatory {
-        return finish(catalogue, lost, DeletionReason::Disabled);
+pub(super) fn unlisted(catalogue: &Catalogue, missing: &MissingComponent) -> ResolvedModule {
+    if !missing.mandatory {
+        return finish_removal(catalogue, missing, DeletionReason::Disabled);
     }
-    if catalogue.is_withdrawn(&lost.module) {
-        return finish(catalogue, lost, DeletionReason::Withdrawn);
+    if catalogue.is_withdrawn(&missing.module) {
+        return finish_removal(catalogue, missing, DeletionReason::Withdrawn);
     }
-    resolved_module(lost, Decision::Keep(no_longer_mandatory(&lost.module)))
+    resolved_module(missing, Decision::Keep(no_longer_mandatory(&missing.module)))
 }
 
 /// Returns the recorded state of a module without a component that a user selects: it still runs on the target. If its
 /// component kind is not on record, that of the selected version counts.
-pub(super) fn recorded(inputs: &Inputs<'_>, install: &Install) -> Option<InstalledModule> {
+pub(super) fn recorded_module(inputs: &Inputs<'_>, install: &Install) -> Option<InstalledModule> {
     let module = &install.release.module;
     let version = inputs.recorded.get(module)?;
-    let lost = inputs.lost.iter().find(|lost| !lost.mandatory && lost.module == *module);
-    let kind = lost.map_or_else(|| kind_of(&install.template), |lost| lost.kind.clone());
+    let missing =
+        inputs.missing_components.iter().find(|missing| !missing.mandatory && missing.module == *module);
+    let kind = missing.map_or_else(|| kind_of(&install.template), |missing| missing.kind.clone());
     Some(InstalledModule {
         group: kind.group().to_owned(),
         kind: kind.kind,
@@ -70,41 +75,44 @@ pub(super) fn recorded(inputs: &Inputs<'_>, install: &Install) -> Option<Install
 }
 
 /// Returns the recorded state of a mandatory module that lost its component: it still runs on the target.
-pub(super) fn recorded_mandatory(lost: &[LostModule], module: &str) -> Option<InstalledModule> {
-    let lost = lost.iter().find(|lost| lost.mandatory && lost.module == module)?;
+pub(super) fn recorded_mandatory_module(
+    missing_components: &[MissingComponent],
+    module: &str,
+) -> Option<InstalledModule> {
+    let missing = missing_components.iter().find(|missing| missing.mandatory && missing.module == module)?;
     Some(InstalledModule {
-        group: lost.kind.group().to_owned(),
-        kind: lost.kind.kind.clone(),
-        ordered: Some(lost.version.clone()),
+        group: missing.kind.group().to_owned(),
+        kind: missing.kind.kind.clone(),
+        ordered: Some(missing.version.clone()),
         mandatory: true,
         ..InstalledModule::default()
     })
 }
 
-fn install(catalogue: &Catalogue, lost: &LostModule) -> Result<Install, ModuleProblem> {
-    let release = catalogue.release(&lost.module).ok_or_else(|| missing_release(&lost.module))?;
-    let missing = || {
+fn install(catalogue: &Catalogue, missing: &MissingComponent) -> Result<Install, ModuleProblem> {
+    let release = catalogue.release(&missing.module).ok_or_else(|| missing_release(&missing.module))?;
+    let template_missing = || {
         let message = format!(
             "no ModuleTemplate found for module {} in version {}: it is needed to remove the module",
-            lost.module, lost.version
+            missing.module, missing.version
         );
         ModuleProblem { reason: Reason::ModuleTemplateMissing, state: State::Warning, message }
     };
-    let template = catalogue.template(&lost.module, &lost.version).ok_or_else(missing)?;
+    let template = catalogue.template(&missing.module, &missing.version).ok_or_else(template_missing)?;
     let found = kind_of(template);
-    if found.group() != lost.kind.group() || found.kind != lost.kind.kind {
+    if found.group() != missing.kind.group() || found.kind != missing.kind.kind {
         let message = format!(
             "module {} was installed by {}, and its template in version {} names {found}",
-            lost.module, lost.kind, lost.version
+            missing.module, missing.kind, missing.version
         );
         return Err(ModuleProblem::error(Reason::KindChanged, message));
     }
     Ok(Install {
         template: Arc::clone(template),
         release: Arc::clone(release),
-        version: lost.version.clone(),
-        channel: lost.channel.clone(),
-        mandatory: lost.mandatory,
-        entry: Arc::new(ModuleEntry::of(&lost.module)),
+        version: missing.version.clone(),
+        channel: missing.channel.clone(),
+        mandatory: missing.mandatory,
+        entry: Arc::new(ModuleEntry::of(&missing.module)),
     })
 }

@@ -13,7 +13,7 @@ use crate::deletion::{IgnorePolicy, stays};
 
 /// A module that the Kyma's status shows as installed, but that has no component.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LostModule {
+pub(crate) struct MissingComponent {
     /// The module.
     pub(crate) module: String,
     /// Its last reported version.
@@ -28,16 +28,16 @@ pub(crate) struct LostModule {
 
 /// Returns the lost modules of a Kyma. The status shows Deleting only after a removal was requested, and reports
 /// modules that are left on the target before their component is deleted, so neither counts as lost after a crash.
-pub(crate) fn of(
+pub(crate) fn find(
     status: &KymaStatus,
     views: &BTreeMap<String, ComponentView>,
     ignore: IgnorePolicy,
-) -> Vec<LostModule> {
+) -> Vec<MissingComponent> {
     let without_component = status.modules.iter().flatten().filter(|line| !views.contains_key(&line.name));
     // A mandatory module that is kept unchanged has a line too. A selection without it does not remove it.
     let chosen = without_component.filter(|line| !is_mandatory(status, &line.name));
-    let chosen = chosen.filter(|line| !is_left(status, &line.name, ignore)).filter_map(lost);
-    chosen.chain(without_their_component(status, views).map(lost_mandatory)).collect()
+    let chosen = chosen.filter(|line| !is_left(status, &line.name, ignore)).filter_map(missing_component);
+    chosen.chain(mandatory_without_component(status, views).map(missing_mandatory_component)).collect()
 }
 
 /// Reports whether the module is on record as mandatory.
@@ -46,7 +46,7 @@ fn is_mandatory(status: &KymaStatus, module: &str) -> bool {
 }
 
 /// Returns mandatory modules on record that have no component and no requested removal.
-fn without_their_component<'a>(
+fn mandatory_without_component<'a>(
     status: &'a KymaStatus,
     views: &'a BTreeMap<String, ComponentView>,
 ) -> impl Iterator<Item = &'a MandatoryModule> {
@@ -54,8 +54,8 @@ fn without_their_component<'a>(
     known.filter(|known| !known.deleting && !views.contains_key(&known.name))
 }
 
-fn lost_mandatory(known: &MandatoryModule) -> LostModule {
-    LostModule {
+fn missing_mandatory_component(known: &MandatoryModule) -> MissingComponent {
+    MissingComponent {
         module: known.name.clone(),
         version: known.version.clone(),
         channel: None,
@@ -65,12 +65,12 @@ fn lost_mandatory(known: &MandatoryModule) -> LostModule {
 }
 
 /// Returns the mandatory modules on the target, including those that lost their component.
-pub(crate) fn mandatory(
+pub(crate) fn mandatory_modules(
     before: &KymaStatus,
     views: &BTreeMap<String, ComponentView>,
     ignore: IgnorePolicy,
 ) -> Vec<MandatoryModule> {
-    let lost = without_their_component(before, views).cloned();
+    let missing = mandatory_without_component(before, views).cloned();
     let installed = views.values().filter(|view| view.mandatory).map(|view| MandatoryModule {
         name: view.module.clone(),
         version: view.ordered.clone().unwrap_or_default(),
@@ -79,7 +79,7 @@ pub(crate) fn mandatory(
         deleting: view.deletion_policy == DeletionPolicy::Delete || view.terminating && stays(view, ignore),
         module_configs: readable(&view.configs),
     });
-    let mut known: Vec<MandatoryModule> = installed.chain(lost).collect();
+    let mut known: Vec<MandatoryModule> = installed.chain(missing).collect();
     known.sort_by(|one, other| one.name.cmp(&other.name));
     known
 }
@@ -90,13 +90,13 @@ fn readable(configs: &ConfigUids) -> ConfigUids {
     readable.map(|(name, uid)| (name.clone(), uid.clone())).collect()
 }
 
-fn lost(line: &ModuleStatus) -> Option<LostModule> {
+fn missing_component(line: &ModuleStatus) -> Option<MissingComponent> {
     if matches!(line.state, State::Deleting | State::Unmanaged) {
         return None;
     }
     // The operator does not remove modules that a KLM Manifest installed.
     let kind = ComponentKind::of_line(line)?;
-    Some(LostModule {
+    Some(MissingComponent {
         module: line.name.clone(),
         version: line.version.clone()?,
         channel: line.channel.clone(),
@@ -124,7 +124,7 @@ mod tests {
     fn names(lines: &Value, chosen: &Value, ignore: IgnorePolicy) -> Vec<String> {
         let status = json!({"modules": lines, "selection": {"modules": chosen}});
         let status: KymaStatus = serde_json::from_value(status).unwrap();
-        of(&status, &BTreeMap::new(), ignore).into_iter().map(|lost| lost.module).collect()
+        find(&status, &BTreeMap::new(), ignore).into_iter().map(|missing| missing.module).collect()
     }
 
     fn line(name: &str, state: &str) -> Value {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_installed_module_without_component_is_lost() {
+    fn an_installed_module_without_component_has_a_missing_component() {
         let lines = json!([
             line("ready", "Ready"), line("broken", "Error"), line("ordered", "Deleting"),
             line("let-go", "Unmanaged"), {"name": "refused", "state": "Warning"},
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mandatory_module_without_component_is_lost_unless_its_removal_was_requested() {
+    fn mandatory_module_misses_its_component_unless_removal_was_requested() {
         let view = |module: &str, spec: Value| {
             let object = json!({
                 "metadata": {"name": module, "namespace": "n", "uid": "u", "resourceVersion": "1",
@@ -158,40 +158,43 @@ mod tests {
         let stays = view("warden", json!({"module": module("warden")}));
         let goes = view("old", json!({"module": module("old"), "deletionPolicy": "Delete"}));
         let views = [stays, goes].map(|view| (view.module.clone(), view)).into();
-        let known = mandatory(&KymaStatus::default(), &views, IgnorePolicy::Leave);
+        let known = mandatory_modules(&KymaStatus::default(), &views, IgnorePolicy::Leave);
         let status = KymaStatus { mandatory_modules: Some(known), ..KymaStatus::default() };
-        assert!(of(&status, &views, IgnorePolicy::Leave).is_empty());
+        assert!(find(&status, &views, IgnorePolicy::Leave).is_empty());
 
-        let lost = of(&status, &BTreeMap::new(), IgnorePolicy::Leave);
-        let lost: Vec<_> =
-            lost.iter().map(|lost| (lost.module.as_str(), lost.version.as_str(), lost.mandatory)).collect();
-        assert_eq!(lost, [("warden", "1.0.0", true)]);
-        let left = mandatory(&status, &BTreeMap::new(), IgnorePolicy::Leave);
+        let missing = find(&status, &BTreeMap::new(), IgnorePolicy::Leave);
+        let missing: Vec<_> = missing
+            .iter()
+            .map(|missing| (missing.module.as_str(), missing.version.as_str(), missing.mandatory))
+            .collect();
+        assert_eq!(missing, [("warden", "1.0.0", true)]);
+        let left = mandatory_modules(&status, &BTreeMap::new(), IgnorePolicy::Leave);
         assert_eq!(left.iter().map(|known| known.name.as_str()).collect::<Vec<_>>(), ["warden"]);
         let gold = ConfigUids::from([("gold".to_owned(), "1".to_owned())]);
         assert_eq!(left[0].module_configs, gold, "its ModuleConfigs stay on record");
     }
 
     #[test]
-    fn mandatory_module_with_a_line_is_lost_only_as_mandatory() {
+    fn mandatory_module_with_a_line_has_one_missing_component() {
         let known = json!([{"name": "warden", "version": "1.0.0",
             "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent"}]);
         let status = json!({"modules": [line("warden", "Warning")], "mandatoryModules": known});
         let status: KymaStatus = serde_json::from_value(status).unwrap();
-        let lost = of(&status, &BTreeMap::new(), IgnorePolicy::Leave);
-        let lost: Vec<_> = lost.iter().map(|lost| (lost.module.as_str(), lost.mandatory)).collect();
-        assert_eq!(lost, [("warden", true)]);
+        let missing = find(&status, &BTreeMap::new(), IgnorePolicy::Leave);
+        let missing: Vec<_> =
+            missing.iter().map(|missing| (missing.module.as_str(), missing.mandatory)).collect();
+        assert_eq!(missing, [("warden", true)]);
     }
 
     #[test]
-    fn a_module_that_klm_manages_is_not_lost() {
+    fn a_module_that_klm_manages_has_no_missing_component() {
         let manifest = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest"});
         let lines = json!([{"name": "klms", "state": "Ready", "version": "1.0.0", "manifest": manifest}]);
         assert!(names(&lines, &json!([]), IgnorePolicy::Leave).is_empty());
     }
 
     #[test]
-    fn a_module_left_on_the_target_is_not_lost() {
+    fn a_module_left_on_the_target_has_no_missing_component() {
         let lines = json!([line("ignored", "Ready"), line("unmanaged", "Ready")]);
         let chosen = json!([
             {"name": "ignored", "customResourcePolicy": "Ignore"}, {"name": "unmanaged", "managed": false},
