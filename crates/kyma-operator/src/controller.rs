@@ -38,7 +38,7 @@ pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::Metri
     runtime.brake.set_target_counter(move || kymas.len());
     let triggers = Triggers { kymas: trigger, releases: releases.trigger(), configs: configs.trigger() };
     let state = assemble(args, runtime, triggers, metrics);
-    tell_answers(&state);
+    register_answer_source(&state);
     follow_access(&state);
     let events = state.runtime.targets.events();
     feeds::spawn(&state, follow_targets(Arc::clone(&state), events));
@@ -86,10 +86,10 @@ fn follow_target(state: &State, kyma: &KymaKey, at: &WatchSpec, event: &ObjectEv
 }
 
 /// Registers the source of the metric for each Kyma's last answer.
-fn tell_answers(state: &Arc<State>) {
-    let looked = Arc::downgrade(state);
-    state.metrics.look_at_answers(move || {
-        let Some(state) = looked.upgrade() else { return Vec::new() };
+fn register_answer_source(state: &Arc<State>) {
+    let weak_state = Arc::downgrade(state);
+    state.metrics.set_answer_source(move || {
+        let Some(state) = weak_state.upgrade() else { return Vec::new() };
         let sessions = state.sessions();
         let answers = sessions
             .iter()

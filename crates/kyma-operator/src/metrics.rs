@@ -1,7 +1,7 @@
 //! Metrics of kyma-operator beside those of every operator.
 
-mod contact;
 mod klm;
+mod last_answer;
 mod modules;
 
 use std::time::Duration;
@@ -11,8 +11,8 @@ use kyma_api::{Kyma, KymaStatus};
 use kyma_sdk::{KymaKey, Metrics, MetricsError};
 
 use crate::component::ComponentView;
-use contact::LastAnswer;
 use klm::KlmGauges;
+use last_answer::LastAnswer;
 use modules::ModuleMetrics;
 
 /// Gauges for each Kyma, as in KLM, and gauges for the fleet.
@@ -34,9 +34,12 @@ impl KymaMetrics {
     }
 
     /// Sets the source of the time since each cluster's last answer, by name of the Kyma.
-    pub(crate) fn look_at_answers(&self, look: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static) {
+    pub(crate) fn set_answer_source(
+        &self,
+        source: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static,
+    ) {
         if let Some(last_answer) = &self.last_answer {
-            last_answer.look_at(look);
+            last_answer.set_source(source);
         }
     }
 

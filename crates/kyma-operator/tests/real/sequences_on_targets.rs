@@ -18,8 +18,8 @@ use testbed::{AuditMark, until, until_or_why};
 use tokio::sync::Mutex;
 
 use crate::landscape::{Landscape, TEST_ENV};
-use crate::stories::model::pair::{Access, Contact, ForeignEdit, Pair, PairEvent, Side};
-use crate::stories::model::{Action, MODULES, draw::deed};
+use crate::stories::model::pair::{Access, ForeignEdit, HubAuthority, Pair, PairEvent, Side};
+use crate::stories::model::{Action, MODULES, draw::event};
 use crate::stories::{Names, Objects, SENTINEL, asked, module_of};
 use crate::way::{SAVED, TargetConnection};
 
@@ -42,7 +42,7 @@ const TRIES: usize = 20;
 /// A Kyma and its sequence.
 struct Story<'a> {
     names: Names,
-    deeds: Vec<PairEvent>,
+    events: Vec<PairEvent>,
     pair: Pair,
     way: &'a TargetConnection,
     /// Lock: only one sequence at a time waits for the operator to catch up.
@@ -54,9 +54,9 @@ struct Story<'a> {
 }
 
 impl<'a> Story<'a> {
-    fn new(number: usize, deeds: Vec<PairEvent>, way: &'a TargetConnection, turn: &'a Mutex<()>) -> Self {
+    fn new(number: usize, events: Vec<PairEvent>, way: &'a TargetConnection, turn: &'a Mutex<()>) -> Self {
         let (names, pair, mark) = (Names::new(number), Pair::new(), AuditMark::default());
-        Self { names, deeds, pair, way, turn, deadline: LONG, mark, is_wrong: false }
+        Self { names, events, pair, way, turn, deadline: LONG, mark, is_wrong: false }
     }
 
     /// The hub's objects; the hub's Kyma says only with what the target's begins.
@@ -81,8 +81,8 @@ impl<'a> Story<'a> {
     /// less often.
     async fn goes_on(&mut self, landscape: &Landscape, steps: Range<usize>) -> Result<()> {
         for step in steps {
-            let Some(deed) = self.deeds.get(step).copied() else { break };
-            self.does(landscape, deed).await.with_context(|| format!("after step {step}, {deed:?}"))?;
+            let Some(event) = self.events.get(step).copied() else { break };
+            self.does(landscape, event).await.with_context(|| format!("after step {step}, {event:?}"))?;
         }
         if self.pair.is_connected {
             return Ok(());
@@ -90,11 +90,11 @@ impl<'a> Story<'a> {
         self.does(landscape, PairEvent::Network(true)).await.context("after the network is whole again")
     }
 
-    async fn does(&mut self, landscape: &Landscape, deed: PairEvent) -> Result<()> {
+    async fn does(&mut self, landscape: &Landscape, event: PairEvent) -> Result<()> {
         let (before, was) = (self.objects(), self.pair.clone());
         self.mark = self.way.target.audit()?.mark()?;
-        self.pair.act(deed);
-        self.happens(landscape, deed, &was).await?;
+        self.pair.act(event);
+        self.happens(landscape, event, &was).await?;
         landscape.change(&before, &self.objects()).await?;
         self.settles(landscape).await
     }
@@ -102,7 +102,7 @@ impl<'a> Story<'a> {
     /// Waits until everything agrees with the model; adopts the target if that is needed.
     async fn settles(&mut self, landscape: &Landscape) -> Result<()> {
         self.rests(landscape).await?;
-        if self.pair.contact() == Contact::Refused {
+        if self.pair.authority() == HubAuthority::Refused {
             let writes = self.way.writes(self.mark)?;
             ensure!(writes.is_empty(), "a hub that is behind wrote to the target: {writes:?}");
             self.way.adopt(landscape, &self.names.kyma()).await?;
@@ -113,10 +113,10 @@ impl<'a> Story<'a> {
     }
 
     /// Applies the parts of an event that do not change the hub's catalogue.
-    async fn happens(&self, landscape: &Landscape, deed: PairEvent, was: &Pair) -> Result<()> {
+    async fn happens(&self, landscape: &Landscape, event: PairEvent, was: &Pair) -> Result<()> {
         let component = |module| self.component(landscape, module);
-        match deed {
-            PairEvent::Act(Action::Report(module)) if was.contact() == Contact::Open => {
+        match event {
+            PairEvent::Act(Action::Report(module)) if was.authority() == HubAuthority::Writes => {
                 landscape.report(&self.names, module).await
             }
             PairEvent::Act(_) if self.pair.target.chosen != was.target.chosen => {
@@ -127,22 +127,22 @@ impl<'a> Story<'a> {
                 Ok(())
             }
             PairEvent::Access(access) => self.way.give_access(landscape, &self.names.kyma(), access).await,
-            PairEvent::Forget => self.way.forget().await,
-            PairEvent::Lose(module) if was.hub.has(module) => {
+            PairEvent::DeleteKyma => self.way.forget().await,
+            PairEvent::DeleteComponent(module) if was.hub.has(module) => {
                 let name = component(module).await?;
                 landscape.components()?.delete(&name, &DeleteParams::default()).await?;
                 Ok(())
             }
-            PairEvent::Meddle(ForeignEdit::Order(module)) if was.hub.has(module) => {
+            PairEvent::Edit(ForeignEdit::DeletionPolicy(module)) if was.hub.has(module) => {
                 let order = json!({ "spec": { "deletionPolicy": DeletionPolicy::Delete } });
                 let name = component(module).await?;
                 landscape.components()?.patch(&name, &PatchParams::default(), &Patch::Merge(&order)).await?;
                 Ok(())
             }
-            PairEvent::Meddle(ForeignEdit::Marks) => self.way.unmark().await,
-            PairEvent::Meddle(ForeignEdit::Status) => self.way.tell_lies().await,
-            PairEvent::Save(Side::Target) => self.way.save(),
-            PairEvent::GoBack(Side::Target) if was.has_saved(Side::Target) => self.way.restore().await,
+            PairEvent::Edit(ForeignEdit::Marks) => self.way.unmark().await,
+            PairEvent::Edit(ForeignEdit::Status) => self.way.tell_lies().await,
+            PairEvent::BackUp(Side::Target) => self.way.save(),
+            PairEvent::Restore(Side::Target) if was.has_saved(Side::Target) => self.way.restore().await,
             _ => Ok(()),
         }
     }
@@ -169,15 +169,15 @@ impl<'a> Story<'a> {
         let kyma = landscape.kymas()?.get(&self.names.kyma()).await?;
         let (told, selection) =
             (reachable(&kyma), kyma.status.as_ref().and_then(|status| status.selection.clone()));
-        let is_told = match self.pair.contact() {
-            Contact::Open => told == "True Ready",
-            Contact::Refused => told == "False StampMismatch",
-            Contact::None => told.starts_with("False "),
+        let is_told = match self.pair.authority() {
+            HubAuthority::Writes => told == "True Ready",
+            HubAuthority::Refused => told == "False StampMismatch",
+            HubAuthority::Unreachable => told.starts_with("False "),
         };
         if !is_told {
-            return Ok(Err(format!("it is {:?}, and the Kyma says {told:?}", self.pair.contact())));
+            return Ok(Err(format!("it is {:?}, and the Kyma says {told:?}", self.pair.authority())));
         }
-        if self.pair.contact() != Contact::Open {
+        if self.pair.authority() != HubAuthority::Writes {
             return Ok(Ok(()));
         }
         let choice: Selection = serde_json::from_value(self.choice()?)?;
@@ -190,7 +190,7 @@ impl<'a> Story<'a> {
     async fn agrees(&self, landscape: &Landscape) -> Result<Result<(), String>> {
         let all = landscape.all_components().await?;
         let own: Vec<HelmComponent> = self.names.own(&all).cloned().collect();
-        let is_open = self.pair.contact() == Contact::Open;
+        let is_open = self.pair.authority() == HubAuthority::Writes;
         // Reconcilers of components cannot reach the target either.
         let used = MODULES.into_iter().filter(|module| !is_open || self.pair.target.used.contains(module));
         let used: BTreeSet<String> = used.map(|module| self.names.module(module)).collect();
@@ -232,7 +232,7 @@ async fn each(stories: &mut [Story<'_>], go_on: impl AsyncFn(&mut Story<'_>) -> 
     let all = stories.iter_mut().map(async |story| {
         let went = go_on(story).await;
         story.is_wrong = went.is_err();
-        went.with_context(|| format!("{} {:?}", story.names.kyma(), story.deeds))
+        went.with_context(|| format!("{} {:?}", story.names.kyma(), story.events))
     });
     try_join_all(all).await.map(drop)
 }
@@ -245,7 +245,7 @@ async fn goes_back(landscape: &Landscape, stories: &mut [Story<'_>]) -> Result<(
     landscape.hub.restore(SAVED).await?;
     landscape.is_served().await?;
     each(stories, async |story| {
-        story.pair.act(PairEvent::GoBack(Side::Hub));
+        story.pair.act(PairEvent::Restore(Side::Hub));
         story.settles(landscape).await.context("after the hub went back")
     })
     .await
@@ -258,7 +258,7 @@ async fn act_out(landscape: &mut Landscape, stories: &mut [Story<'_>]) -> Result
     each(stories, async |story| story.goes_on(hub, 0..SAVES).await).await?;
     hub.has_caught_up().await?;
     for story in &mut *stories {
-        story.pair.act(PairEvent::Save(Side::Hub));
+        story.pair.act(PairEvent::BackUp(Side::Hub));
     }
     hub.hub.save(SAVED)?;
     each(stories, async |story| story.goes_on(hub, SAVES..RESTARTS).await).await?;
@@ -324,8 +324,8 @@ where
 /// One random sequence for each target.
 fn trees(count: usize, seed: u64) -> Result<Vec<impl ValueTree<Value = Vec<PairEvent>>>> {
     let mut runner = TestRunner::new(Config { rng_seed: RngSeed::Fixed(seed), ..Config::default() });
-    let deeds = proptest::collection::vec(deed(), 1..=STEPS);
-    let trees = (0..count).map(|_| deeds.new_tree(&mut runner)).collect::<Result<Vec<_>, _>>();
+    let events = proptest::collection::vec(event(), 1..=STEPS);
+    let trees = (0..count).map(|_| events.new_tree(&mut runner)).collect::<Result<Vec<_>, _>>();
     trees.map_err(|reason| anyhow::anyhow!("{reason}"))
 }
 
@@ -341,7 +341,7 @@ async fn the_operator_and_the_model_agree_whatever_befalls_hub_and_targets() -> 
         println!("SEQUENCES_SEED={seed} SEQUENCES_ON_TARGETS={TARGETS}");
         let trees = trees(TARGETS, seed)?;
         let told = trees.iter().map(ValueTree::current).zip(&ways).enumerate();
-        let stories = told.map(|(at, (deeds, way))| Story::new(first + at, deeds, way, &turn));
+        let stories = told.map(|(at, (events, way))| Story::new(first + at, events, way, &turn));
         let mut stories: Vec<Story<'_>> = stories.collect();
         let Err(error) = act_out(&mut landscape, &mut stories).await else { continue };
         println!("{error:#}");

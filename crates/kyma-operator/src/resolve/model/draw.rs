@@ -42,21 +42,21 @@ pub(crate) fn action() -> impl Strategy<Value = Action> {
 }
 
 /// Generates an event of a Kyma and its target, none of the whole hub.
-pub(crate) fn deed() -> impl Strategy<Value = PairEvent> {
+pub(crate) fn event() -> impl Strategy<Value = PairEvent> {
     let access = prop::sample::select(vec![Access::First, Access::Second, Access::Wrong, Access::Missing]);
-    let meddling = prop_oneof![
+    let edit = prop_oneof![
         Just(ForeignEdit::Marks),
         Just(ForeignEdit::Status),
-        module().prop_map(ForeignEdit::Order)
+        module().prop_map(ForeignEdit::DeletionPolicy)
     ];
     prop_oneof![
         20 => action().prop_map(PairEvent::Act),
         2 => any::<bool>().prop_map(PairEvent::Network),
         3 => access.prop_map(PairEvent::Access),
-        2 => Just(PairEvent::Forget),
-        2 => module().prop_map(PairEvent::Lose),
-        2 => meddling.prop_map(PairEvent::Meddle),
-        2 => Just(PairEvent::Save(Side::Target)),
-        2 => Just(PairEvent::GoBack(Side::Target)),
+        2 => Just(PairEvent::DeleteKyma),
+        2 => module().prop_map(PairEvent::DeleteComponent),
+        2 => edit.prop_map(PairEvent::Edit),
+        2 => Just(PairEvent::BackUp(Side::Target)),
+        2 => Just(PairEvent::Restore(Side::Target)),
     ]
 }

@@ -15,15 +15,15 @@ pub(crate) enum PairEvent {
     /// The access Secret changes.
     Access(Access),
     /// The target's Kyma is deleted.
-    Forget,
+    DeleteKyma,
     /// A module's component is deleted.
-    Lose(&'static str),
+    DeleteComponent(&'static str),
     /// Fields that the operator owns are edited.
-    Meddle(ForeignEdit),
+    Edit(ForeignEdit),
     /// A backup is made; each side has one.
-    Save(Side),
+    BackUp(Side),
     /// The backup is restored.
-    GoBack(Side),
+    Restore(Side),
     /// A user confirms that this hub is to continue.
     Adopt,
 }
@@ -55,16 +55,16 @@ pub(crate) enum ForeignEdit {
     /// Status of the target's Kyma.
     Status,
     /// Deletion policy of a module's component.
-    Order(&'static str),
+    DeletionPolicy(&'static str),
 }
 
-/// Relation between hub and target.
+/// Whether the hub may write to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Contact {
+pub(crate) enum HubAuthority {
     /// The hub decides and writes.
-    Open,
+    Writes,
     /// The hub cannot reach the target.
-    None,
+    Unreachable,
     /// The target has a fencing generation that the hub does not know: a user has to decide.
     Refused,
 }
@@ -138,28 +138,28 @@ impl Pair {
     }
 
     /// Applies an event and all its consequences.
-    pub(crate) fn act(&mut self, deed: PairEvent) {
-        match deed {
+    pub(crate) fn act(&mut self, event: PairEvent) {
+        match event {
             PairEvent::Act(action) => self.change(action),
             PairEvent::Network(is) => self.is_connected = is,
             PairEvent::Access(access) => self.hub.access = access,
-            PairEvent::Forget => self.target.chosen = None,
-            PairEvent::Lose(module) => {
+            PairEvent::DeleteKyma => self.target.chosen = None,
+            PairEvent::DeleteComponent(module) => {
                 if self.hub.has(module) {
                     self.hub.world.delete_component(module);
                 }
             }
-            PairEvent::Meddle(ForeignEdit::Order(module)) => {
+            PairEvent::Edit(ForeignEdit::DeletionPolicy(module)) => {
                 if self.hub.has(module) {
                     self.hub.edited.insert(module);
                 }
             }
             // The operator restores these fields, which is not a request.
-            PairEvent::Meddle(ForeignEdit::Marks | ForeignEdit::Status) => {}
-            PairEvent::Save(Side::Hub) => self.saved_hub = Some(self.hub.clone()),
-            PairEvent::Save(Side::Target) => self.saved_target = Some(self.target.clone()),
-            PairEvent::GoBack(Side::Hub) => self.hub = self.saved_hub.clone().unwrap_or(self.hub.clone()),
-            PairEvent::GoBack(Side::Target) => {
+            PairEvent::Edit(ForeignEdit::Marks | ForeignEdit::Status) => {}
+            PairEvent::BackUp(Side::Hub) => self.saved_hub = Some(self.hub.clone()),
+            PairEvent::BackUp(Side::Target) => self.saved_target = Some(self.target.clone()),
+            PairEvent::Restore(Side::Hub) => self.hub = self.saved_hub.clone().unwrap_or(self.hub.clone()),
+            PairEvent::Restore(Side::Target) => {
                 self.target = self.saved_target.clone().unwrap_or(self.target.clone());
             }
             PairEvent::Adopt => self.adopt(),
@@ -167,13 +167,13 @@ impl Pair {
         self.pass();
     }
 
-    pub(crate) fn contact(&self) -> Contact {
+    pub(crate) fn authority(&self) -> HubAuthority {
         if !self.is_connected || matches!(self.hub.access, Access::Wrong | Access::Missing) {
-            Contact::None
+            HubAuthority::Unreachable
         } else if self.target.fencing_generation.is_beyond(self.hub.fencing_generation) {
-            Contact::Refused
+            HubAuthority::Refused
         } else {
-            Contact::Open
+            HubAuthority::Writes
         }
     }
 
@@ -189,7 +189,7 @@ impl Pair {
         match action {
             Action::Use(module, is) => put(&mut self.target.used, module, is),
             // Reconcilers of components cannot reach the target either.
-            Action::Report(_) if self.contact() != Contact::Open => {}
+            Action::Report(_) if self.authority() != HubAuthority::Writes => {}
             action if action.is_choice() => {
                 if let Some(chosen) = &mut self.target.chosen {
                     chosen.act(action);
@@ -201,7 +201,7 @@ impl Pair {
 
     /// Decides only if the hub reaches the target and knows all its fencing generations.
     fn pass(&mut self) {
-        if self.contact() != Contact::Open {
+        if self.authority() != HubAuthority::Writes {
             return;
         }
         // The target was restored to a state before the takeover.
@@ -233,7 +233,7 @@ impl Pair {
 
     /// Begins a new epoch, so that a hub with older knowledge may no longer write.
     fn adopt(&mut self) {
-        if self.contact() == Contact::Refused {
+        if self.authority() == HubAuthority::Refused {
             let epoch = self.hub.fencing_generation.epoch.max(self.target.fencing_generation.epoch) + 1;
             let first = FencingGeneration { epoch, ..FencingGeneration::default() };
             (self.hub.fencing_generation, self.target.fencing_generation) = (first, first);
@@ -245,7 +245,7 @@ impl Pair {
 fn is_ordered(module: &str, before: &World, after: &World) -> bool {
     let entry = after.chosen.entries.get(module);
     match (before.installed.get(module), after.installed.get(module)) {
-        (held, Some(now)) => held.map(InstalledModule::order) != Some(now.order()),
+        (held, Some(now)) => held.map(InstalledModule::requested_fields) != Some(now.requested_fields()),
         (Some(held), None) => match entry {
             // The end of a removal that was requested before.
             None => !held.leaving,
@@ -261,7 +261,7 @@ fn is_ordered(module: &str, before: &World, after: &World) -> bool {
 
 impl InstalledModule {
     /// Returns the requested fields of a component.
-    fn order(&self) -> (&'static str, Option<&'static str>, bool) {
+    fn requested_fields(&self) -> (&'static str, Option<&'static str>, bool) {
         (self.ordered, self.channel, self.leaving)
     }
 }

@@ -6,7 +6,7 @@ use kyma_targets::{
 use proptest::prelude::*;
 
 use super::super::model::draw;
-use super::super::model::pair::{Contact, ForeignEdit, Pair, PairEvent, Side};
+use super::super::model::pair::{ForeignEdit, HubAuthority, Pair, PairEvent, Side};
 use super::super::model::{Action, World};
 use super::sequences::{Hub, of_hub, of_model};
 use super::*;
@@ -42,24 +42,26 @@ impl ProductPair {
     }
 
     /// Applies an event, apart from selections and offers, which the model keeps.
-    fn happens(&mut self, deed: PairEvent, before: &Pair) {
-        match deed {
-            PairEvent::Act(Action::Report(module)) if before.contact() == Contact::Open => {
+    fn happens(&mut self, event: PairEvent, before: &Pair) {
+        match event {
+            PairEvent::Act(Action::Report(module)) if before.authority() == HubAuthority::Writes => {
                 self.hub_side.hub.report(module);
             }
-            PairEvent::Lose(module) if before.hub.has(module) => self.hub_side.hub.delete_component(module),
-            PairEvent::Meddle(ForeignEdit::Order(module)) if before.hub.has(module) => {
+            PairEvent::DeleteComponent(module) if before.hub.has(module) => {
+                self.hub_side.hub.delete_component(module);
+            }
+            PairEvent::Edit(ForeignEdit::DeletionPolicy(module)) if before.hub.has(module) => {
                 self.hub_side.edited.insert(module);
             }
-            PairEvent::Save(Side::Hub) => self.saved_hub_side = Some(self.hub_side.clone()),
-            PairEvent::Save(Side::Target) => self.saved_stamp.clone_from(&self.stamp),
-            PairEvent::GoBack(Side::Hub) => {
+            PairEvent::BackUp(Side::Hub) => self.saved_hub_side = Some(self.hub_side.clone()),
+            PairEvent::BackUp(Side::Target) => self.saved_stamp.clone_from(&self.stamp),
+            PairEvent::Restore(Side::Hub) => {
                 self.hub_side = self.saved_hub_side.clone().unwrap_or(self.hub_side.clone());
             }
-            PairEvent::GoBack(Side::Target) if before.has_saved(Side::Target) => {
+            PairEvent::Restore(Side::Target) if before.has_saved(Side::Target) => {
                 self.stamp.clone_from(&self.saved_stamp);
             }
-            PairEvent::Adopt if before.contact() != Contact::None => {
+            PairEvent::Adopt if before.authority() != HubAuthority::Unreachable => {
                 if let Some((recorded, stamp)) = adopt(&claim(), &self.hub_side.recorded, &self.found()) {
                     (self.hub_side.recorded, self.stamp) = (recorded, Some(stamp));
                 }
@@ -110,11 +112,11 @@ fn claim() -> Claim {
 }
 
 /// Generates an event of a Kyma, its target or the hub.
-fn deed() -> impl Strategy<Value = PairEvent> {
+fn event() -> impl Strategy<Value = PairEvent> {
     prop_oneof![
-        12 => draw::deed(),
-        1 => Just(PairEvent::Save(Side::Hub)),
-        1 => Just(PairEvent::GoBack(Side::Hub)),
+        12 => draw::event(),
+        1 => Just(PairEvent::BackUp(Side::Hub)),
+        1 => Just(PairEvent::Restore(Side::Hub)),
         1 => Just(PairEvent::Adopt),
     ]
 }
@@ -124,18 +126,18 @@ proptest! {
 
     #[test]
     fn verdicts_decisions_and_model_agree_after_whatever_happens_to_hub_and_target(
-        deeds in prop::collection::vec(deed(), 1..32)
+        events in prop::collection::vec(event(), 1..32)
     ) {
         let (mut pair, mut real) = (Pair::new(), ProductPair::new());
         prop_assert!(real.pass(&pair.hub.world), "the first contact");
-        for deed in deeds {
-            real.happens(deed, &pair);
-            pair.act(deed);
-            if pair.contact() != Contact::None {
+        for event in events {
+            real.happens(event, &pair);
+            pair.act(event);
+            if pair.authority() != HubAuthority::Unreachable {
                 let is_ours = real.pass(&pair.hub.world);
-                prop_assert_eq!(is_ours, pair.contact() == Contact::Open, "after {:?}", deed);
+                prop_assert_eq!(is_ours, pair.authority() == HubAuthority::Writes, "after {:?}", event);
             }
-            prop_assert_eq!(of_hub(&real.hub_side.hub), of_model(&pair.hub.world), "after {:?}", deed);
+            prop_assert_eq!(of_hub(&real.hub_side.hub), of_model(&pair.hub.world), "after {:?}", event);
         }
     }
 }

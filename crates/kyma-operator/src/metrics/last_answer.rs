@@ -10,16 +10,16 @@ use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, Opts};
 
 /// A function that returns the names of Kymas and the time since their clusters last answered.
-type Look = dyn Fn() -> Vec<(String, Duration)> + Send + Sync;
+type AnswerSource = dyn Fn() -> Vec<(String, Duration)> + Send + Sync;
 
 /// One series for each Kyma whose cluster has answered.
 #[derive(Clone, Default)]
 pub(super) struct LastAnswer {
-    look: Arc<OnceLock<Box<Look>>>,
+    source: Arc<OnceLock<Box<AnswerSource>>>,
 }
 
 impl LastAnswer {
-    /// Registers the collector. It has no series until [`Self::look_at`] sets the source.
+    /// Registers the collector. It has no series until [`Self::set_source`] sets the source.
     pub(super) fn new(process: &Metrics) -> Result<Self, MetricsError> {
         let last = Self::default();
         process.register(last.clone())?;
@@ -27,9 +27,9 @@ impl LastAnswer {
     }
 
     /// Sets the source of the series.
-    pub(super) fn look_at(&self, look: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static) {
+    pub(super) fn set_source(&self, source: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static) {
         // Set only once, at the start.
-        drop(self.look.set(Box::new(look)));
+        drop(self.source.set(Box::new(source)));
     }
 
     fn gauge() -> Option<GaugeVec> {
@@ -42,14 +42,14 @@ impl LastAnswer {
 impl Collector for LastAnswer {
     fn desc(&self) -> Vec<&Desc> {
         // Never freed: a collector lives as long as the process.
-        static NAMED: OnceLock<Option<GaugeVec>> = OnceLock::new();
-        NAMED.get_or_init(Self::gauge).iter().flat_map(Collector::desc).collect()
+        static DESCRIPTOR: OnceLock<Option<GaugeVec>> = OnceLock::new();
+        DESCRIPTOR.get_or_init(Self::gauge).iter().flat_map(Collector::desc).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let (Some(look), Some(gauge)) = (self.look.get(), Self::gauge()) else { return Vec::new() };
+        let (Some(source), Some(gauge)) = (self.source.get(), Self::gauge()) else { return Vec::new() };
         let now = Timestamp::now();
-        for (kyma, ago) in look() {
+        for (kyma, ago) in source() {
             let answered = now - jiff::SignedDuration::try_from(ago).unwrap_or_default();
             #[allow(clippy::cast_precision_loss, reason = "a metric is a float")]
             gauge.with_label_values(&[kyma]).set(answered.as_millisecond() as f64 / 1000.0);
@@ -75,8 +75,8 @@ mod tests {
         };
         assert_eq!(series(), [""; 0]);
         let known = Arc::new(std::sync::Mutex::new(vec![("sample".to_owned(), Duration::from_mins(1))]));
-        let looked = Arc::clone(&known);
-        last.look_at(move || looked.lock().unwrap().clone());
+        let answers = Arc::clone(&known);
+        last.set_source(move || answers.lock().unwrap().clone());
         let shown = series();
         let [line] = shown.as_slice() else { panic!("{shown:?}") };
         let value: f64 = line.rsplit_once(' ').unwrap().1.parse().unwrap();
