@@ -50,19 +50,19 @@ pub(crate) async fn ensure_namespace(target: &Target, name: &str) -> Result<(), 
 
 /// State of the catalogue's CRDs on a target.
 pub(crate) struct Crds {
-    pub(crate) marks: BTreeMap<String, ObjectVersion>,
+    pub(crate) versions: BTreeMap<String, ObjectVersion>,
     /// Whether both are established, which takes a moment after the installation.
     pub(crate) are_established: bool,
 }
 
 /// Installs or updates the catalogue's CRDs, unless a newer version of this operator did. Returns their state.
 pub(crate) async fn ensure_crds(target: &Target, owner: &str) -> Result<Crds, Failure> {
-    let mut found = Crds { marks: BTreeMap::new(), are_established: true };
+    let mut found = Crds { versions: BTreeMap::new(), are_established: true };
     for wanted in catalogue_crds() {
         let live = ensure_crd(target.client(), owner, &wanted).await?;
         let fingerprint = fingerprint(&live.metadata, FIELD_MANAGER);
         found
-            .marks
+            .versions
             .insert(wanted.name_any(), ObjectVersion { uid: live.uid().unwrap_or_default(), fingerprint });
         found.are_established &= is_crd_established().matches_object(Some(&live));
     }

@@ -270,7 +270,7 @@ impl Catalogue {
 
     /// Removes an object. Returns whether it existed. Copies are deleted only if `is_requested`.
     pub(crate) fn remove(&mut self, key: &Key, is_requested: bool) -> bool {
-        let (existed, version) = self.take_out(key);
+        let (existed, version) = self.remove_object(key);
         if is_requested {
             self.record_deletion(key, version);
         }
@@ -281,7 +281,7 @@ impl Catalogue {
     /// are kept until `classify_deletion`.
     pub(crate) fn remove_unclassified(&mut self, key: &Key) -> bool {
         let origin = self.origin(key);
-        let (existed, version) = self.take_out(key);
+        let (existed, version) = self.remove_object(key);
         if let Some(origin) = origin {
             self.deletions.defer(key, origin, version);
         }
@@ -304,7 +304,7 @@ impl Catalogue {
         is_requested
     }
 
-    fn take_out(&mut self, key: &Key) -> (bool, Option<ModuleVersion>) {
+    fn remove_object(&mut self, key: &Key) -> (bool, Option<ModuleVersion>) {
         self.lost_templates = OnceLock::new();
         match key.kind {
             Kind::Template => {

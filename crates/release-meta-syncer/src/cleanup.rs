@@ -20,7 +20,7 @@ use crate::copy::{Key, Kind};
 use crate::plan::Ownership;
 use crate::report::{self, Outcome};
 use crate::state::State;
-use crate::{FIELD_MANAGER, bootstrap, contact, hub, observe, write};
+use crate::{FIELD_MANAGER, bootstrap, connection, hub, observe, write};
 
 /// Runs one step of the deletion. Called until the finalizer is removed.
 pub(crate) async fn step(
@@ -37,7 +37,7 @@ pub(crate) async fn step(
         return Err(Failure::new(Reason::Paused, why));
     }
     // The Kyma's deletion was not requested.
-    if hub::is_going(state, &["kymas.operator.kyma-project.io"]).await? {
+    if hub::is_terminating(state, &["kymas.operator.kyma-project.io"]).await? {
         tracing::info!(kyma = %key, "its namespace or CRD is going, which is no order: the target keeps its catalogue");
         return end(state, kyma).await;
     }
@@ -54,7 +54,7 @@ pub(crate) async fn step(
             return Ok(Wait::Timer(left + Duration::from_millis(100)));
         }
     }
-    match contact::to_clean(state, kyma).await {
+    match connection::target_for_cleanup(state, kyma).await {
         Ok(target) => clean(state, kyma, &target, paused_operations).await,
         Err(failure) if failure.reason == Reason::AwaitingAccess => {
             without_access(state, kyma, failure).await
@@ -64,7 +64,7 @@ pub(crate) async fn step(
 }
 
 async fn end(state: &State, kyma: &Kyma) -> Result<Wait, Failure> {
-    write::release(state, kyma).await?;
+    write::release_kyma(state, kyma).await?;
     state.forget(&KymaKey::of(kyma));
     Ok(Wait::Event)
 }
@@ -125,8 +125,8 @@ async fn clean(
         return end(state, kyma).await;
     }
     // Finalizers of other controllers hold the copies; the watch reports their deletion.
-    contact::watch(state, &key, target)?;
-    let message = report::still_going(&left);
+    connection::watch(state, &key, target)?;
+    let message = report::removal_message(&left);
     write::report(state, kyma, &Outcome::Removing(&message)).await?;
     Ok(Wait::Timer(Duration::from_mins(5)))
 }
@@ -200,7 +200,7 @@ async fn remove_crd(
     gate.permit().await?;
     let held = hold_creation(&client, crd, FIELD_MANAGER).await.map_err(|error| failed(&error))?;
     let CrdContents::Empty { resource_version } = held else {
-        tracing::info!("{}", report::crd_stays(kind));
+        tracing::info!("{}", report::crd_kept_message(kind));
         return Ok(());
     };
     let proof = DeleteProof::CreatedAndEmpty { resource_version };

@@ -24,29 +24,29 @@ impl ConditionCache {
     }
 
     /// Stores the result of a write until the watch has delivered it.
-    pub(crate) fn wrote(&mut self, kyma: &Kyma, condition: Condition) {
+    pub(crate) fn record_write(&mut self, kyma: &Kyma, condition: Condition) {
         self.conditions.insert(KymaKey::of(kyma), (version_of(kyma), condition));
     }
 
     /// Records that the condition in `kyma` is up to date.
-    pub(crate) fn left(&mut self, kyma: &Kyma, condition: Condition) {
+    pub(crate) fn record_unchanged(&mut self, kyma: &Kyma, condition: Condition) {
         let is_newer = |(version, _): &(u64, Condition)| *version > version_of(kyma);
         if !self.conditions.get(&KymaKey::of(kyma)).is_some_and(is_newer) {
-            self.wrote(kyma, condition);
+            self.record_write(kyma, condition);
         }
     }
 
     /// Reports whether a Kyma from the watch has another condition than the recorded one: some backup tools remove
     /// it, and a pass may have read a state before the last write.
-    pub(crate) fn is_another(&self, kyma: &Kyma) -> bool {
-        let is_another = |(version, condition): &(u64, Condition)| {
+    pub(crate) fn differs_from(&self, kyma: &Kyma) -> bool {
+        let differs = |(version, condition): &(u64, Condition)| {
             *version < version_of(kyma) && own(kyma) != Some(condition)
         };
-        self.conditions.get(&KymaKey::of(kyma)).is_some_and(is_another)
+        self.conditions.get(&KymaKey::of(kyma)).is_some_and(differs)
     }
 
     /// Records the beginning of a list, which is authoritative, even if a restored hub has lower resourceVersions.
-    pub(crate) fn listing(&mut self) {
+    pub(crate) fn begin_list(&mut self) {
         self.conditions.values_mut().for_each(|(version, _)| *version = 0);
     }
 
@@ -83,9 +83,9 @@ mod tests {
         .unwrap()
     }
 
-    fn wrote(version: u64, reason: &str) -> ConditionCache {
+    fn cache_with_write(version: u64, reason: &str) -> ConditionCache {
         let (mut cache, kyma) = (ConditionCache::default(), kyma(version, Some(reason)));
-        cache.wrote(&kyma, own(&kyma).unwrap().clone());
+        cache.record_write(&kyma, own(&kyma).unwrap().clone());
         cache
     }
 
@@ -95,27 +95,27 @@ mod tests {
 
     #[test]
     fn what_was_written_counts_until_the_watch_has_caught_up() {
-        let cache = wrote(5, "Ours");
+        let cache = cache_with_write(5, "Ours");
         assert_eq!(reason(&cache, &kyma(4, Some("Before"))).as_deref(), Some("Ours"));
         assert_eq!(reason(&cache, &kyma(6, Some("After"))).as_deref(), Some("After"));
     }
 
     #[test]
     fn a_condition_that_is_gone_or_another_one_is_noticed_once_it_is_newer() {
-        let cache = wrote(5, "Ours");
-        assert!(!cache.is_another(&kyma(4, Some("Before"))), "it is late");
-        assert!(!cache.is_another(&kyma(6, Some("Ours"))), "somebody wrote something else");
-        assert!(cache.is_another(&kyma(6, None)), "a backup tool stripped the status");
-        assert!(cache.is_another(&kyma(6, Some("Theirs"))));
+        let cache = cache_with_write(5, "Ours");
+        assert!(!cache.differs_from(&kyma(4, Some("Before"))), "it is late");
+        assert!(!cache.differs_from(&kyma(6, Some("Ours"))), "somebody wrote something else");
+        assert!(cache.differs_from(&kyma(6, None)), "a backup tool stripped the status");
+        assert!(cache.differs_from(&kyma(6, Some("Theirs"))));
     }
 
     #[test]
     fn what_a_late_list_hid_is_noticed_when_it_comes() {
-        let mut cache = wrote(5, "Failed");
-        cache.listing();
+        let mut cache = cache_with_write(5, "Failed");
+        cache.begin_list();
         let late = kyma(4, Some("Synced"));
         assert_eq!(reason(&cache, &late).as_deref(), Some("Synced"));
-        cache.left(&late, own(&late).unwrap().clone());
-        assert!(cache.is_another(&kyma(5, Some("Failed"))), "what we wrote before the list");
+        cache.record_unchanged(&late, own(&late).unwrap().clone());
+        assert!(cache.differs_from(&kyma(5, Some("Failed"))), "what we wrote before the list");
     }
 }

@@ -27,13 +27,13 @@ use crate::report::Outcome;
 use crate::session::Session;
 use crate::state::State;
 use crate::write::WriteContext;
-use crate::{FIELD_MANAGER, bootstrap, cleanup, contact, hub, observe, session, write};
+use crate::{FIELD_MANAGER, bootstrap, cleanup, connection, hub, observe, session, write};
 
 /// Deadline for kinds whose CRDs were just installed: they are usually served within a second.
-const SERVED: Duration = Duration::from_secs(10);
+const KINDS_SERVED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of catalogue events in one batch.
-const MAX_BURST: usize = 1000;
+const MAX_EVENTS_PER_BATCH: usize = 1000;
 
 /// Time between two attempts to classify deletions that the hub has not classified.
 const CLASSIFICATION_RETRY_INTERVAL: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
         &runtime.process,
         move |_: Option<&SecretKey>, watch_spec: &WatchSpec, event: &ObjectEvent, kymas: &[KymaKey]| {
             if let Some(state) = listening.get() {
-                saw(state, watch_spec, event, kymas);
+                follow_target(state, watch_spec, event, kymas);
             }
         },
     );
@@ -64,7 +64,7 @@ pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
     runtime.brake.set_target_counter(move || kymas.len());
     let state = State::new(runtime.clone(), flags, reconciler.store(), reconciler.trigger(), watches);
     let state = place.get_or_init(|| Arc::new(state));
-    listen_to_access(state);
+    follow_access(state);
     let shutdown = runtime.process.shutdown.clone();
     let follow = async {
         tokio::join!(
@@ -100,13 +100,13 @@ fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
     match change {
         Change::Applied(kyma) => {
             state.long_names.add(&KymaKey::of(kyma).name);
-            if state.conditions().is_another(kyma) {
+            if state.conditions().differs_from(kyma) {
                 state.wake(&KymaKey::of(kyma));
             }
         }
         Change::Listed => {}
         Change::Listing => {
-            state.conditions().listing();
+            state.conditions().begin_list();
             // The hub may have been restored from a backup.
             state.runtime.targets.invalidate_hub_records();
         }
@@ -117,16 +117,16 @@ fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
     }
 }
 
-fn saw(state: &State, watch_spec: &WatchSpec, event: &ObjectEvent, kymas: &[KymaKey]) {
+fn follow_target(state: &State, watch_spec: &WatchSpec, event: &ObjectEvent, kymas: &[KymaKey]) {
     for kyma in kymas {
         // Without a session, this is the watch of a cleanup, which reads the target itself.
-        if state.session(kyma).is_none_or(|session| session::saw(&session, watch_spec, event)) {
+        if state.session(kyma).is_none_or(|session| session::record_event(&session, watch_spec, event)) {
             state.wake(kyma);
         }
     }
 }
 
-fn listen_to_access(state: &Arc<State>) {
+fn follow_access(state: &Arc<State>) {
     let listener = Arc::clone(state);
     state.runtime.access.on_change(move |change| {
         let state = &listener;
@@ -167,7 +167,7 @@ async fn follow<K: HubResource>(state: &State, kind: Kind, apply: impl Fn(&mut C
         };
         let is_news = match first {
             Some(Some(first)) => {
-                take_burst(first, &mut events, |event| take_in(state, kind, &apply, event)).await
+                handle_batch(first, &mut events, |event| apply_event(state, kind, &apply, event)).await
             }
             Some(None) => return,
             None => classify_deletions(state, kind).await,
@@ -196,7 +196,7 @@ async fn classify_deletions(state: &State, kind: Kind) -> bool {
 }
 
 /// Applies one event to the catalogue. Returns whether the catalogue changed.
-async fn take_in<K: HubResource>(
+async fn apply_event<K: HubResource>(
     state: &State,
     kind: Kind,
     apply: &impl Fn(&mut Catalogue, K) -> bool,
@@ -228,15 +228,15 @@ async fn take_in<K: HubResource>(
 
 /// Handles this event and all that are ready, so that a release of many modules requeues each Kyma once. Returns
 /// whether the catalogue changed.
-async fn take_burst<T, Taken: Future<Output = bool>>(
+async fn handle_batch<T, Applied: Future<Output = bool>>(
     first: T,
     events: &mut (impl Stream<Item = T> + Unpin),
-    mut take: impl FnMut(T) -> Taken,
+    mut apply: impl FnMut(T) -> Applied,
 ) -> bool {
-    let mut is_news = take(first).await;
-    for _ in 1..MAX_BURST {
+    let mut is_news = apply(first).await;
+    for _ in 1..MAX_EVENTS_PER_BATCH {
         let Some(Some(event)) = events.next().now_or_never() else { break };
-        is_news |= take(event).await;
+        is_news |= apply(event).await;
     }
     is_news
 }
@@ -288,11 +288,11 @@ async fn sync(
     if !state.catalogue().is_complete() {
         return Ok(Wait::Event);
     }
-    let session = contact::session(state, kyma).await?;
+    let session = connection::open_session(state, kyma).await?;
     let before = session.memory().begin();
-    let before = before.filter(|_| contact::is_fresh(state, &session));
+    let before = before.filter(|_| connection::is_fresh(state, &session));
     let mut known = None;
-    let outcome = bring_in_step(state, kyma, &session, context.paused_operations(), before, &mut known).await;
+    let outcome = sync_target(state, kyma, &session, context.paused_operations(), before, &mut known).await;
     if let Ok(Some(written)) = &outcome {
         context.repaired(*written);
     }
@@ -306,7 +306,7 @@ async fn sync(
     }
     match outcome? {
         Some(_) => Ok(Wait::Event),
-        None => kinds_are_late(&session),
+        None => await_kinds(&session),
     }
 }
 
@@ -315,22 +315,22 @@ async fn sync(
 async fn local(state: &State, kyma: &Kyma) -> Result<Wait, Failure> {
     let reported = state.conditions().latest(kyma);
     if reported.is_some() {
-        write::report(state, kyma, &Outcome::InStep { wanted: 0, taken: &[], frozen: 0 }).await?;
+        write::report(state, kyma, &Outcome::Synced { wanted: 0, taken: &[], frozen: 0 }).await?;
     }
     Ok(Wait::Event)
 }
 
 /// Waits for the first list, which shows that a kind is served. Without one before the deadline, the session is
 /// verified again.
-fn kinds_are_late(session: &Session) -> Result<Wait, Failure> {
+fn await_kinds(session: &Session) -> Result<Wait, Failure> {
     let waited = session.memory().awaited_since().map_or(Duration::ZERO, |since| since.elapsed());
-    let left = SERVED.checked_sub(waited).map(|left| left + Duration::from_millis(100));
+    let left = KINDS_SERVED_TIMEOUT.checked_sub(waited).map(|left| left + Duration::from_millis(100));
     let late = || Failure::new(Reason::TargetTimeout, "the target does not serve the catalogue's kinds yet");
     left.map(Wait::Answer).ok_or_else(late)
 }
 
 /// Synchronizes the target. Returns the number of writes, or `None` if the kinds are not served yet.
-async fn bring_in_step(
+async fn sync_target(
     state: &State,
     kyma: &Kyma,
     session: &Session,
@@ -347,19 +347,21 @@ async fn bring_in_step(
     let mut known = if let Some(known) = before {
         known
     } else {
-        write::hold(state, kyma).await?;
+        write::ensure_finalizer(state, kyma).await?;
         bootstrap::ensure_namespace(target, namespace).await?;
         let crds = bootstrap::ensure_crds(target, &owner).await?;
-        contact::watch(state, &key, target)?;
+        connection::watch(state, &key, target)?;
         if !crds.are_established {
             return Ok(None);
         }
-        let Some(copies) = observe::held(target, namespace, &owner, &wanted).await? else { return Ok(None) };
+        let Some(copies) = observe::list_existing_objects(target, namespace, &owner, &wanted).await? else {
+            return Ok(None);
+        };
         session.is_verified();
-        TargetState { copies, crds: crds.marks }
+        TargetState { copies, crds: crds.versions }
     };
     let mut plan = plan(&wanted, &known.copies, &*state.catalogue());
-    if !plan.remove.is_empty() && hub::is_going(state, &CATALOGUE_CRDS).await? {
+    if !plan.remove.is_empty() && hub::is_terminating(state, &CATALOGUE_CRDS).await? {
         plan.freeze();
     }
     let halted = paused_operations.deletes().filter(|_| !plan.remove.is_empty());
@@ -375,7 +377,7 @@ async fn bring_in_step(
     if let Some(why) = halted {
         return Err(Failure::new(Reason::Paused, why));
     }
-    let outcome = Outcome::InStep { wanted: wanted.len(), taken: &plan.taken, frozen: plan.frozen };
+    let outcome = Outcome::Synced { wanted: wanted.len(), taken: &plan.taken, frozen: plan.frozen };
     write::report(state, kyma, &outcome).await?;
     Ok(Some(plan.apply.len() + plan.remove.len()))
 }
@@ -387,12 +389,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn events_that_come_together_are_one_burst() {
+    async fn ready_events_are_one_batch() {
         let mut events = futures::stream::iter(0..2500);
         let mut taken = 0;
         let mut bursts = Vec::new();
         while let Some(first) = events.next().await {
-            let is_news = take_burst(first, &mut events, |event| {
+            let is_news = handle_batch(first, &mut events, |event| {
                 taken += 1;
                 ready(event == 1999)
             })
@@ -404,11 +406,11 @@ mod tests {
         let (sender, mut events) = futures::channel::mpsc::unbounded();
         sender.unbounded_send(true).unwrap();
         let first = events.next().await.unwrap();
-        assert!(take_burst(first, &mut events, ready).await);
+        assert!(handle_batch(first, &mut events, ready).await);
         sender.unbounded_send(false).unwrap();
         drop(sender);
         let first = events.next().await.unwrap();
-        assert!(!take_burst(first, &mut events, ready).await);
+        assert!(!handle_batch(first, &mut events, ready).await);
         assert_eq!(events.next().await, None);
     }
 }

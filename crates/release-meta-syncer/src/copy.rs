@@ -66,8 +66,8 @@ impl Copy {
         annotations: &BTreeMap<String, String>,
         spec: Value,
     ) -> Self {
-        let labels = shared(labels);
-        let annotations = shared(annotations);
+        let labels = copied_metadata(labels);
+        let annotations = copied_metadata(annotations);
         let text = json!([labels, annotations, spec]).to_string();
         let hash = hex::encode(&Sha256::digest(text.as_bytes())[..8]);
         Self { labels, annotations, spec, hash }
@@ -96,7 +96,7 @@ impl Copy {
     }
 
     /// Reports whether applying this over `live` would change nothing.
-    pub(crate) fn is_in(&self, live: &DynamicObject, owner: &str) -> bool {
+    pub(crate) fn is_applied(&self, live: &DynamicObject, owner: &str) -> bool {
         let none = BTreeMap::new();
         let (held, noted) = (
             live.metadata.labels.as_ref().unwrap_or(&none),
@@ -112,17 +112,17 @@ impl Copy {
 }
 
 /// Field of a release that may name other customers. Tools repeat it in annotations of the objects that they apply.
-const SELECTOR: &str = "kymaSelector";
+const SELECTOR_FIELD: &str = "kymaSelector";
 
 /// Returns the labels or annotations that are useful on a target.
-fn shared(all: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+fn copied_metadata(all: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let hub_only = |name: &str| {
         name.starts_with("kubectl.kubernetes.io/")
             || name.starts_with("component.kyma-project.io/")
             || name == labels::MANAGED_BY
     };
     all.iter()
-        .filter(|(name, value)| !hub_only(name) && !value.contains(SELECTOR))
+        .filter(|(name, value)| !hub_only(name) && !value.contains(SELECTOR_FIELD))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect()
 }
@@ -167,8 +167,8 @@ mod tests {
         copy().body(&key(), "kyma-system", "owner", Some("uid"))
     }
 
-    fn is_in(live: &Value) -> bool {
-        copy().is_in(&serde_json::from_value(live.clone()).unwrap(), "owner")
+    fn is_applied(live: &Value) -> bool {
+        copy().is_applied(&serde_json::from_value(live.clone()).unwrap(), "owner")
     }
 
     #[test]
@@ -185,11 +185,11 @@ mod tests {
     #[test]
     fn what_was_applied_is_in_step_whatever_others_add() {
         let mut live = live();
-        assert!(is_in(&live));
+        assert!(is_applied(&live));
         live["spec"]["extra"] = json!(true);
         live["spec"]["list"] = json!([{"name": "theirs"}, {"name": "x", "more": 1}]);
         live["metadata"]["labels"]["theirs"] = json!("x");
-        assert!(is_in(&live));
+        assert!(is_applied(&live));
     }
 
     #[test]
@@ -204,7 +204,7 @@ mod tests {
         ] {
             let mut live = live();
             *live.pointer_mut(pointer).unwrap() = value;
-            assert!(!is_in(&live), "{pointer}");
+            assert!(!is_applied(&live), "{pointer}");
         }
     }
 }

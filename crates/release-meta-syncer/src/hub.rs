@@ -13,7 +13,7 @@ use crate::state::State;
 
 /// Returns whether the hub's namespace or one of these CRDs is absent or being deleted: then the deletion of the
 /// objects in it was not requested.
-pub(crate) async fn is_going(state: &State, crds: &[&str]) -> Result<bool, Failure> {
+pub(crate) async fn is_terminating(state: &State, crds: &[&str]) -> Result<bool, Failure> {
     Ok(intact_since(state, crds).await?.is_none())
 }
 
@@ -47,7 +47,7 @@ async fn intact_since(state: &State, crds: &[&str]) -> Result<Option<Timestamp>,
 }
 
 /// Checks by a live read that this Kyma exists on the hub without a deletionTimestamp: the watch may lag.
-pub(crate) async fn ensure_wanted(state: &State, kyma: &Kyma) -> Result<(), Failure> {
+pub(crate) async fn ensure_kyma_exists(state: &State, kyma: &Kyma) -> Result<(), Failure> {
     let key = KymaKey::of(kyma);
     let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
     let found = api.get_metadata_opt(&key.name).await;

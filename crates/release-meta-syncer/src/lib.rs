@@ -15,7 +15,7 @@ mod report;
 // Reads and writes.
 mod bootstrap;
 mod cleanup;
-mod contact;
+mod connection;
 mod hub;
 mod memory;
 mod observe;

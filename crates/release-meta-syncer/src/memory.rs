@@ -81,21 +81,21 @@ impl Memory {
         self.known = known;
         self.awaited_since = None;
         let late = self.late.take().unwrap_or_default();
-        late.into_iter().fold(false, |news, (thing, mark)| self.saw(thing, mark) || news)
+        late.into_iter().fold(false, |news, (object, version)| self.record_event(object, version) || news)
     }
 
     /// Records a watch event; `None` means deleted. Returns true if the target must be read again.
-    pub(crate) fn saw(&mut self, thing: WatchedObject, mark: Option<ObjectVersion>) -> bool {
+    pub(crate) fn record_event(&mut self, object: WatchedObject, version: Option<ObjectVersion>) -> bool {
         if let Some(late) = &mut self.late {
-            late.insert(thing, mark);
+            late.insert(object, version);
             return false;
         }
         // A failure may wait for this event: a CRD was deleted, which no write of the operator does.
         let Some(known) = &mut self.known else {
-            return matches!((thing, mark), (WatchedObject::Crd(_), None));
+            return matches!((object, version), (WatchedObject::Crd(_), None));
         };
-        if known.agrees(&thing, mark.as_ref()) {
-            known.note_stranger(thing, mark);
+        if known.has_version(&object, version.as_ref()) {
+            known.record_foreign_object(object, version);
             return false;
         }
         self.known = None;
@@ -106,47 +106,47 @@ impl Memory {
     pub(crate) fn listed(&mut self, seen: Vec<(WatchedObject, ObjectVersion)>, kind: Option<Kind>) -> bool {
         self.listed_late |= kind.is_some() && self.late.is_some();
         let mut news = kind.is_some() && std::mem::take(&mut self.awaits_kinds);
-        let present: BTreeSet<WatchedObject> = seen.iter().map(|(thing, _)| thing.clone()).collect();
-        let known = self.known.as_ref().map(TargetState::things).unwrap_or_default();
-        let missing = known.into_iter().filter(|thing| thing.kind() == kind && !present.contains(thing));
+        let present: BTreeSet<WatchedObject> = seen.iter().map(|(object, _)| object.clone()).collect();
+        let known = self.known.as_ref().map(TargetState::objects).unwrap_or_default();
+        let missing = known.into_iter().filter(|object| object.kind() == kind && !present.contains(object));
         let missing: Vec<WatchedObject> = missing.collect();
-        for thing in missing {
-            news |= self.saw(thing, None);
+        for object in missing {
+            news |= self.record_event(object, None);
         }
-        for (thing, mark) in seen {
-            news |= self.saw(thing, Some(mark));
+        for (object, version) in seen {
+            news |= self.record_event(object, Some(version));
         }
         news
     }
 }
 
 impl TargetState {
-    fn things(&self) -> Vec<WatchedObject> {
+    fn objects(&self) -> Vec<WatchedObject> {
         let copies = self.copies.keys().cloned().map(WatchedObject::Copy);
         copies.chain(self.crds.keys().cloned().map(WatchedObject::Crd)).collect()
     }
 
     /// Records an object of another owner, whose name a copy may need later.
-    fn note_stranger(&mut self, thing: WatchedObject, mark: Option<ObjectVersion>) {
-        let (WatchedObject::Copy(key), Some(mark)) = (thing, mark) else { return };
-        let stranger = ExistingObject {
-            uid: mark.uid,
-            fingerprint: mark.fingerprint,
+    fn record_foreign_object(&mut self, object: WatchedObject, version: Option<ObjectVersion>) {
+        let (WatchedObject::Copy(key), Some(version)) = (object, version) else { return };
+        let foreign = ExistingObject {
+            uid: version.uid,
+            fingerprint: version.fingerprint,
             ownership: Ownership::Foreign,
             content: None,
         };
-        self.copies.entry(key).or_insert(stranger);
+        self.copies.entry(key).or_insert(foreign);
     }
 
-    fn agrees(&self, thing: &WatchedObject, mark: Option<&ObjectVersion>) -> bool {
-        let held = match thing {
+    fn has_version(&self, object: &WatchedObject, version: Option<&ObjectVersion>) -> bool {
+        let held = match object {
             WatchedObject::Copy(key) => self.copies.get(key).map(|held| {
                 let going = held.ownership == Ownership::Deleting;
                 (ObjectVersion { uid: held.uid.clone(), fingerprint: held.fingerprint.clone() }, going)
             }),
-            WatchedObject::Crd(name) => self.crds.get(name).map(|mark| (mark.clone(), false)),
+            WatchedObject::Crd(name) => self.crds.get(name).map(|version| (version.clone(), false)),
         };
-        match (held, mark) {
+        match (held, version) {
             (Some((held, _)), Some(seen)) => held == *seen,
             (Some(_), None) => false,
             // Neither desired nor created by this operator.
@@ -164,11 +164,11 @@ mod tests {
         Key { kind: Kind::Template, name: name.into() }
     }
 
-    fn thing(name: &str) -> WatchedObject {
+    fn object(name: &str) -> WatchedObject {
         WatchedObject::Copy(key(name))
     }
 
-    fn mark(fingerprint: &str) -> ObjectVersion {
+    fn version(fingerprint: &str) -> ObjectVersion {
         ObjectVersion { uid: "uid".into(), fingerprint: fingerprint.into() }
     }
 
@@ -179,7 +179,7 @@ mod tests {
             ownership: Ownership::Ours,
             content: Some("c".into()),
         };
-        TargetState { copies: [(key("a"), held)].into(), crds: [("crd".to_owned(), mark("f"))].into() }
+        TargetState { copies: [(key("a"), held)].into(), crds: [("crd".to_owned(), version("f"))].into() }
     }
 
     fn settled() -> Memory {
@@ -192,56 +192,56 @@ mod tests {
     #[test]
     fn events_of_what_we_left_are_no_news() {
         let mut memory = settled();
-        assert!(!memory.saw(thing("a"), Some(mark("f"))));
-        assert!(!memory.saw(WatchedObject::Crd("crd".into()), Some(mark("f"))));
-        assert!(!memory.saw(thing("never-there"), None));
+        assert!(!memory.record_event(object("a"), Some(version("f"))));
+        assert!(!memory.record_event(WatchedObject::Crd("crd".into()), Some(version("f"))));
+        assert!(!memory.record_event(object("never-there"), None));
         assert_eq!(memory.begin(), Some(known()));
     }
 
     #[test]
     fn a_users_new_object_is_remembered_and_its_end_is_news() {
         let mut memory = settled();
-        assert!(!memory.saw(thing("users-own"), Some(mark(""))));
+        assert!(!memory.record_event(object("users-own"), Some(version(""))));
         let known = memory.begin().unwrap();
         assert_eq!(known.copies[&key("users-own")].ownership, Ownership::Foreign);
         memory.end(Some(known));
-        assert!(memory.saw(thing("users-own"), None), "its name may be wanted");
+        assert!(memory.record_event(object("users-own"), None), "its name may be wanted");
     }
 
     #[test]
     fn edits_deletions_replacements_and_strangers_of_ours_are_news_once() {
-        let replaced = ObjectVersion { uid: "other".into(), ..mark("f") };
+        let replaced = ObjectVersion { uid: "other".into(), ..version("f") };
         let rows = [
-            (thing("a"), Some(mark("less"))),
-            (thing("a"), None),
-            (thing("a"), Some(replaced)),
-            (thing("unexpected"), Some(mark("f"))),
-            (WatchedObject::Crd("crd".into()), Some(mark("less"))),
+            (object("a"), Some(version("less"))),
+            (object("a"), None),
+            (object("a"), Some(replaced)),
+            (object("unexpected"), Some(version("f"))),
+            (WatchedObject::Crd("crd".into()), Some(version("less"))),
         ];
-        for (thing, mark) in rows {
+        for (object, version) in rows {
             let mut memory = settled();
-            assert!(memory.saw(thing.clone(), mark.clone()), "{thing:?}");
-            assert!(!memory.saw(thing, mark));
+            assert!(memory.record_event(object.clone(), version.clone()), "{object:?}");
+            assert!(!memory.record_event(object, version));
             assert_eq!(memory.begin(), None);
         }
     }
 
     #[test]
     fn a_list_that_lacks_something_is_news_for_its_own_kind_only() {
-        assert!(!settled().listed(vec![(thing("a"), mark("f"))], Some(Kind::Template)));
+        assert!(!settled().listed(vec![(object("a"), version("f"))], Some(Kind::Template)));
         assert!(settled().listed(vec![], Some(Kind::Template)));
         assert!(!settled().listed(vec![], Some(Kind::Release)));
-        assert!(!settled().listed(vec![(WatchedObject::Crd("crd".into()), mark("f"))], None));
+        assert!(!settled().listed(vec![(WatchedObject::Crd("crd".into()), version("f"))], None));
     }
 
     #[test]
     fn own_writes_seen_during_a_reconcile_are_judged_at_its_end() {
         let mut memory = Memory::default();
         memory.begin();
-        assert!(!memory.saw(thing("a"), Some(mark("f"))));
+        assert!(!memory.record_event(object("a"), Some(version("f"))));
         assert!(!memory.end(Some(known())));
         memory.begin();
-        memory.saw(thing("a"), Some(mark("somebody else's")));
+        memory.record_event(object("a"), Some(version("somebody else's")));
         assert!(memory.end(Some(known())), "somebody wrote after us");
     }
 
@@ -249,7 +249,7 @@ mod tests {
     fn after_a_failure_everything_is_read_again() {
         let mut memory = settled();
         memory.begin();
-        memory.saw(thing("a"), Some(mark("written before it failed")));
+        memory.record_event(object("a"), Some(version("written before it failed")));
         assert!(!memory.end(None), "own writes do not bring a failed reconcile back");
         assert_eq!(memory.begin(), None);
     }
@@ -259,7 +259,10 @@ mod tests {
         let mut memory = Memory::default();
         memory.begin();
         assert!(!memory.end_before_kinds(Instant::now()));
-        assert!(!memory.saw(WatchedObject::Crd("crd".into()), Some(mark("f"))), "installed is not served");
+        assert!(
+            !memory.record_event(WatchedObject::Crd("crd".into()), Some(version("f"))),
+            "installed is not served"
+        );
         assert!(!memory.listed(vec![], None), "so is listed among CRDs");
         assert!(memory.listed(vec![], Some(Kind::Release)));
         assert!(!memory.listed(vec![], Some(Kind::Release)), "once is enough");
@@ -289,13 +292,16 @@ mod tests {
     fn a_crd_that_went_is_news_whenever_it_is_seen() {
         let gone = WatchedObject::Crd("crd".into());
         let mut memory = settled();
-        assert!(memory.saw(gone.clone(), None));
-        assert!(memory.saw(gone.clone(), None), "also after a failure, which may wait for just that");
+        assert!(memory.record_event(gone.clone(), None));
+        assert!(
+            memory.record_event(gone.clone(), None),
+            "also after a failure, which may wait for just that"
+        );
         memory.begin();
-        memory.saw(gone.clone(), None);
+        memory.record_event(gone.clone(), None);
         assert!(memory.end(None), "also while a reconcile fails over it");
         memory.begin();
-        memory.saw(gone, None);
+        memory.record_event(gone, None);
         assert!(memory.end(Some(known())));
     }
 }

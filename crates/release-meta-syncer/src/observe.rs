@@ -16,16 +16,16 @@ use crate::copy::{Copy, Key, Kind};
 use crate::plan::{ExistingObject, Ownership};
 
 /// Page size of lists.
-const PAGE: u32 = 100;
+const LIST_PAGE_SIZE: u32 = 100;
 /// Maximum number of objects of one kind; a catalogue has some hundreds.
-const MOST: usize = 5_000;
+const MAX_OBJECTS_PER_KIND: usize = 5_000;
 /// Maximum number of pages of one list.
-const PAGES: usize = 100;
+const MAX_LIST_PAGES: usize = 100;
 /// KLM's field manager for the same objects.
 const KLM_MANAGER: &str = "catalog-sync";
 
 /// Lists both kinds in the namespace, including objects of users. Returns `None` while a kind is not served.
-pub(crate) async fn held(
+pub(crate) async fn list_existing_objects(
     target: &Target,
     namespace: &str,
     owner: &str,
@@ -53,9 +53,9 @@ pub(crate) async fn list<T>(
     reduced: impl Fn(&DynamicObject) -> T,
 ) -> Result<Option<Vec<T>>, Failure> {
     let api: Api<DynamicObject> = Api::namespaced_with(target.client(), namespace, &kind.resource());
-    let mut params = ListParams::default().limit(PAGE);
+    let mut params = ListParams::default().limit(LIST_PAGE_SIZE);
     let mut objects = vec![];
-    for _ in 0..PAGES {
+    for _ in 0..MAX_LIST_PAGES {
         let page = match api.list(&params).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(None),
             page => page,
@@ -66,15 +66,15 @@ pub(crate) async fn list<T>(
             is_plausible(&object.metadata).map_err(|what| too_much(kind, &what.to_string()))?;
         }
         objects.extend(page.items.iter().map(&reduced));
-        if objects.len() > MOST {
-            return Err(too_much(kind, &format!("more than {MOST} objects")));
+        if objects.len() > MAX_OBJECTS_PER_KIND {
+            return Err(too_much(kind, &format!("more than {MAX_OBJECTS_PER_KIND} objects")));
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(Some(objects)),
         }
     }
-    Err(too_much(kind, &format!("more than {PAGES} pages of one list")))
+    Err(too_much(kind, &format!("more than {MAX_LIST_PAGES} pages of one list")))
 }
 
 fn too_much(kind: Kind, what: &str) -> Failure {
@@ -87,7 +87,7 @@ pub(crate) fn reduce(object: &DynamicObject, owner: &str, copy: Option<&Copy>) -
         uid: object.uid().unwrap_or_default(),
         fingerprint: fingerprint(&object.metadata, FIELD_MANAGER),
         ownership: ownership(object, owner),
-        content: copy.filter(|copy| copy.is_in(object, owner)).map(|copy| copy.hash.clone()),
+        content: copy.filter(|copy| copy.is_applied(object, owner)).map(|copy| copy.hash.clone()),
     }
 }
 
@@ -104,9 +104,9 @@ fn ownership(object: &DynamicObject, owner: &str) -> Ownership {
             Ownership::Deleting
         }
         Some(held) if ours && held == owner => Ownership::Ours,
-        Some(_) if ours => Ownership::Former,
+        Some(_) if ours => Ownership::Adoptable,
         _ if made_by(KLM_MANAGER) && label(labels::MANAGED_BY) == Some(labels::MANAGED_BY_KYMA) => {
-            Ownership::Former
+            Ownership::Adoptable
         }
         _ => Ownership::Foreign,
     }
@@ -136,8 +136,8 @@ mod tests {
         let rows = [
             (&ours, FIELD_MANAGER, Ownership::Ours),
             (&json!({}), FIELD_MANAGER, Ownership::Ours),
-            (&other, FIELD_MANAGER, Ownership::Former),
-            (&klm, KLM_MANAGER, Ownership::Former),
+            (&other, FIELD_MANAGER, Ownership::Adoptable),
+            (&klm, KLM_MANAGER, Ownership::Adoptable),
             (&json!({}), KLM_MANAGER, Ownership::Foreign),
             (&ours, "kubectl", Ownership::Foreign),
             (&json!({}), "kubectl", Ownership::Foreign),

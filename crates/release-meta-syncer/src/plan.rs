@@ -28,7 +28,7 @@ pub(crate) enum Ownership {
     Deleting,
     /// Created by an earlier catalogue sync: by KLM, or for an earlier Kyma of this target. Adopted if it is desired,
     /// never deleted.
-    Former,
+    Adoptable,
     /// Created by a user.
     Foreign,
 }
@@ -109,7 +109,7 @@ pub(crate) fn plan(
             None => plan.apply.push((key.clone(), Arc::clone(copy), None)),
             Some(held) => match held.ownership {
                 Ownership::Ours if held.content.as_ref() == Some(&copy.hash) => {}
-                Ownership::Ours | Ownership::Former => {
+                Ownership::Ours | Ownership::Adoptable => {
                     plan.apply.push((key.clone(), Arc::clone(copy), Some(held.uid.clone())));
                 }
                 // Its deletion causes an event.

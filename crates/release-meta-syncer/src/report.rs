@@ -15,7 +15,7 @@ const MAX_LISTED_COPIES: usize = 5;
 #[derive(Debug)]
 pub(crate) enum Outcome<'a> {
     /// The target is synchronized.
-    InStep {
+    Synced {
         /// Number of desired copies.
         wanted: usize,
         /// Desired copies whose names other owners' objects have.
@@ -51,7 +51,7 @@ pub(crate) fn next(
     generation: Option<i64>,
     now: Timestamp,
 ) -> Option<Condition> {
-    let (status, reason, message) = words(outcome);
+    let (status, reason, message) = condition_fields(outcome);
     let desired = DesiredCondition {
         type_: types::MODULE_CATALOG,
         status,
@@ -66,9 +66,9 @@ pub(crate) fn next(
     conditions.pop().filter(|_| changed)
 }
 
-fn words(outcome: &Outcome<'_>) -> (Status, Reason, String) {
+fn condition_fields(outcome: &Outcome<'_>) -> (Status, Reason, String) {
     match outcome {
-        Outcome::InStep { frozen, .. } if *frozen > 0 => (
+        Outcome::Synced { frozen, .. } if *frozen > 0 => (
             Status::False,
             Reason::PruneGuard,
             format!(
@@ -77,10 +77,10 @@ fn words(outcome: &Outcome<'_>) -> (Status, Reason, String) {
             ),
         ),
         // Without a number, which would change the message on every Kyma for each published module.
-        Outcome::InStep { taken: [], .. } => {
+        Outcome::Synced { taken: [], .. } => {
             (Status::True, Reason::CatalogSynced, "the catalogue is in step".to_owned())
         }
-        Outcome::InStep { wanted, taken, .. } => {
+        Outcome::Synced { wanted, taken, .. } => {
             let message = format!(
                 "{} of {wanted} objects are in step; left alone because somebody else made them: {}",
                 wanted - taken.len(),
@@ -102,12 +102,12 @@ fn list(keys: &[Key]) -> String {
 }
 
 /// Returns the message about copies that are still being deleted.
-pub(crate) fn still_going(going: &[Key]) -> String {
-    format!("waiting until {} are gone from the target", list(going))
+pub(crate) fn removal_message(remaining: &[Key]) -> String {
+    format!("waiting until {} are gone from the target", list(remaining))
 }
 
 /// Returns the message about a CRD that stays because users have objects of its kind.
-pub(crate) fn crd_stays(kind: Kind) -> String {
+pub(crate) fn crd_kept_message(kind: Kind) -> String {
     format!("the target keeps the CRD of {}, because users have objects of that kind", kind.word())
 }
 
@@ -119,15 +119,15 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn in_step(taken: &[Key]) -> Outcome<'_> {
-        Outcome::InStep { wanted: 7, taken, frozen: 0 }
+    fn synced(taken: &[Key]) -> Outcome<'_> {
+        Outcome::Synced { wanted: 7, taken, frozen: 0 }
     }
 
     #[test]
     fn the_same_outcome_again_is_not_written_again() {
-        let first = next(None, &in_step(&[]), Some(1), at(1)).unwrap();
+        let first = next(None, &synced(&[]), Some(1), at(1)).unwrap();
         assert_eq!((first.status.as_str(), first.reason.as_str()), ("True", "CatalogSynced"));
-        assert_eq!(next(Some(first), &in_step(&[]), Some(1), at(2)), None);
+        assert_eq!(next(Some(first), &synced(&[]), Some(1), at(2)), None);
     }
 
     #[test]
@@ -145,14 +145,14 @@ mod tests {
     #[test]
     fn what_was_left_alone_is_named_up_to_a_bound() {
         let taken: Vec<Key> = (0..7).map(|n| Key { kind: Kind::Release, name: format!("m{n}") }).collect();
-        let message = next(None, &in_step(&taken), None, at(1)).unwrap().message;
+        let message = next(None, &synced(&taken), None, at(1)).unwrap().message;
         assert!(message.starts_with("0 of 7 objects"), "{message}");
         assert!(message.ends_with("ModuleReleaseMeta m4 and 2 more"), "{message}");
     }
 
     #[test]
     fn an_empty_hub_is_told_as_a_guard_and_a_failure_by_its_own_words() {
-        let frozen = Outcome::InStep { wanted: 0, taken: &[], frozen: 3 };
+        let frozen = Outcome::Synced { wanted: 0, taken: &[], frozen: 3 };
         assert_eq!(next(None, &frozen, None, at(1)).unwrap().reason, "PruneGuard");
         let failure = Failure::new(Reason::TargetTimeout, "silent");
         let failed = next(None, &Outcome::Failed(&failure), None, at(1)).unwrap();

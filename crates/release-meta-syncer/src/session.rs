@@ -65,9 +65,9 @@ impl Session {
 }
 
 /// Records a watch event. Returns true if the target must be read again.
-pub(crate) fn saw(session: &Session, watch_spec: &WatchSpec, event: &ObjectEvent) -> bool {
+pub(crate) fn record_event(session: &Session, watch_spec: &WatchSpec, event: &ObjectEvent) -> bool {
     let kind = Kind::BOTH.into_iter().find(|kind| kind.resource().plural == watch_spec.plural);
-    let thing = |object: &DynamicObject| {
+    let watched = |object: &DynamicObject| {
         let name = object.name_any();
         kind.map_or_else(
             || WatchedObject::Crd(name.clone()),
@@ -77,16 +77,16 @@ pub(crate) fn saw(session: &Session, watch_spec: &WatchSpec, event: &ObjectEvent
     let mut memory = session.memory();
     match event {
         // CRDs of other operators have the same label.
-        ObjectEvent::Applied(object) => memory.saw(thing(object), Some(mark(object))),
-        ObjectEvent::Deleted(object) => memory.saw(thing(object), None),
+        ObjectEvent::Applied(object) => memory.record_event(watched(object), Some(version_of(object))),
+        ObjectEvent::Deleted(object) => memory.record_event(watched(object), None),
         ObjectEvent::Listed { objects, .. } => {
-            let seen = objects.iter().map(|object| (thing(object), mark(object))).collect();
+            let seen = objects.iter().map(|object| (watched(object), version_of(object))).collect();
             memory.listed(seen, kind)
         }
     }
 }
 
-pub(crate) fn mark(object: &DynamicObject) -> ObjectVersion {
+pub(crate) fn version_of(object: &DynamicObject) -> ObjectVersion {
     ObjectVersion {
         uid: object.uid().unwrap_or_default(),
         fingerprint: fingerprint(&object.metadata, FIELD_MANAGER),

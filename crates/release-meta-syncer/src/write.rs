@@ -23,7 +23,7 @@ use crate::state::State;
 use crate::{FIELD_MANAGER, hub, observe};
 
 /// Maximum number of concurrent writes to one target.
-const PARALLEL: usize = 4;
+const MAX_CONCURRENT_WRITES: usize = 4;
 
 /// Target of the writes of a plan, and the conditions for them.
 pub(crate) struct WriteContext<'a> {
@@ -44,7 +44,7 @@ pub(crate) async fn carry_out(
     // Collected first: the compiler cannot prove the lazy form to be `Send`.
     let calls: Vec<_> =
         plan.apply.iter().map(|(key, copy, uid)| apply(context, key, copy, uid.as_deref())).collect();
-    let applied: Vec<_> = stream::iter(calls).buffer_unordered(PARALLEL).collect().await;
+    let applied: Vec<_> = stream::iter(calls).buffer_unordered(MAX_CONCURRENT_WRITES).collect().await;
     let mut outcome = Ok(());
     for result in applied {
         match result {
@@ -118,7 +118,7 @@ fn kymas(state: &State, key: &KymaKey) -> Api<Kyma> {
 }
 
 /// Adds the finalizer to the Kyma, before the first write to its target.
-pub(crate) async fn hold(state: &State, kyma: &Kyma) -> Result<(), Failure> {
+pub(crate) async fn ensure_finalizer(state: &State, kyma: &Kyma) -> Result<(), Failure> {
     if kyma.finalizers().iter().any(|held| held == finalizers::CATALOG) {
         return Ok(());
     }
@@ -133,7 +133,7 @@ pub(crate) async fn hold(state: &State, kyma: &Kyma) -> Result<(), Failure> {
 }
 
 /// Removes the finalizer if it is still at the same index of the same object.
-pub(crate) async fn release(state: &State, kyma: &Kyma) -> Result<(), Failure> {
+pub(crate) async fn release_kyma(state: &State, kyma: &Kyma) -> Result<(), Failure> {
     let key = KymaKey::of(kyma);
     match remove_finalizer(&kyma.metadata, finalizers::CATALOG) {
         Some(patch) => patch_finalizers(&kymas(state, &key), &key.name, patch).await,
@@ -144,11 +144,11 @@ pub(crate) async fn release(state: &State, kyma: &Kyma) -> Result<(), Failure> {
 /// Writes the condition if it changed.
 pub(crate) async fn report(state: &State, kyma: &Kyma, outcome: &Outcome<'_>) -> Result<(), Failure> {
     let before = state.conditions().latest(kyma);
-    let told = before.as_ref().map(|condition| condition.reason.clone());
+    let reported_reason = before.as_ref().map(|condition| condition.reason.clone());
     let next = report::next(before.clone(), outcome, kyma.metadata.generation, Timestamp::now());
     let Some(condition) = next else {
         if let Some(condition) = before {
-            state.conditions().left(kyma, condition);
+            state.conditions().record_unchanged(kyma, condition);
         }
         return Ok(());
     };
@@ -163,8 +163,8 @@ pub(crate) async fn report(state: &State, kyma: &Kyma, outcome: &Outcome<'_>) ->
         kymas(state, &key).patch_status(&key.name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await;
     match written {
         Ok(written) => {
-            tell(state, kyma, told.as_deref(), &condition);
-            state.conditions().wrote(&written, condition);
+            send_event(state, kyma, reported_reason.as_deref(), &condition);
+            state.conditions().record_write(&written, condition);
             Ok(())
         }
         Err(error) => {
@@ -175,8 +175,9 @@ pub(crate) async fn report(state: &State, kyma: &Kyma, outcome: &Outcome<'_>) ->
 }
 
 /// Sends an event for each new reason; the condition has the details.
-fn tell(state: &State, kyma: &Kyma, told: Option<&str>, condition: &Condition) {
-    let Some(reason) = Reason::from_word(&condition.reason).filter(|_| told != Some(&condition.reason))
+fn send_event(state: &State, kyma: &Kyma, reported_reason: Option<&str>, condition: &Condition) {
+    let Some(reason) =
+        Reason::from_word(&condition.reason).filter(|_| reported_reason != Some(&condition.reason))
     else {
         return;
     };

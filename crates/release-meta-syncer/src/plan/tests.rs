@@ -70,7 +70,7 @@ fn what_differs_is_applied_over_the_object_that_is_there() {
     let stale =
         BTreeMap::from([(key("a"), ExistingObject { content: Some("old".into()), ..held(Ownership::Ours) })]);
     let unknown = BTreeMap::from([(key("a"), ExistingObject { content: None, ..held(Ownership::Ours) })]);
-    for held in [stale, unknown, on_target("a", Ownership::Former)] {
+    for held in [stale, unknown, on_target("a", Ownership::Adoptable)] {
         let plan = plan(&wanted(&["a"]), &held, &hub(&["a"]));
         assert_eq!(plan.apply, [(key("a"), copy(), Some("uid".into()))]);
     }
@@ -91,7 +91,8 @@ fn a_copy_that_is_going_is_waited_for() {
 #[test]
 fn only_our_own_copies_are_removed() {
     let removed = |ownership| plan(&wanted(&[]), &on_target("a", ownership), &hub(&["a"])).remove.len();
-    let counts = [Ownership::Ours, Ownership::Deleting, Ownership::Former, Ownership::Foreign].map(removed);
+    let counts =
+        [Ownership::Ours, Ownership::Deleting, Ownership::Adoptable, Ownership::Foreign].map(removed);
     assert_eq!(counts, [1, 0, 0, 0]);
 }
 

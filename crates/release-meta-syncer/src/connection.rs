@@ -16,10 +16,10 @@ use crate::state::State;
 use crate::{bootstrap, hub};
 
 /// Share of the resync after which a target is read again, even if its watches reported nothing.
-const VERIFY_AT: f64 = 0.8;
+const EXPIRY_SHARE_OF_RESYNC: f64 = 0.8;
 
 /// Returns the session of a Kyma with its target. Opens one if there is none or if the connection changed.
-pub(crate) async fn session(state: &State, kyma: &Kyma) -> Result<Arc<Session>, Failure> {
+pub(crate) async fn open_session(state: &State, kyma: &Kyma) -> Result<Arc<Session>, Failure> {
     let key = KymaKey::of(kyma);
     let access = access_of(state, kyma)?;
     let held = state.session(&key);
@@ -43,7 +43,7 @@ pub(crate) async fn session(state: &State, kyma: &Kyma) -> Result<Arc<Session>, 
 }
 
 /// Returns the target of a Kyma that is being deleted, without writing to it.
-pub(crate) async fn to_clean(state: &State, kyma: &Kyma) -> Result<Target, Failure> {
+pub(crate) async fn target_for_cleanup(state: &State, kyma: &Kyma) -> Result<Target, Failure> {
     let access = access_of(state, kyma)?;
     let target = state.runtime.access.target(&access).await?;
     let known = verify_recorded_target(&state.runtime, kyma, &target).await?;
@@ -64,7 +64,7 @@ async fn prove(state: &State, kyma: &Kyma, target: &Target) -> Result<TargetIden
         kyma_sdk::verify_target(&state.runtime, kyma, target).await?;
     if let Some(stamp) = stamp {
         // If the Kyma is being deleted, kyma-operator has just removed the stamp.
-        hub::ensure_wanted(state, kyma).await?;
+        hub::ensure_kyma_exists(state, kyma).await?;
         bootstrap::ensure_namespace(target, kyma_targets::STAMP_NAMESPACE).await?;
         target.put_stamp(&stamp, &found).await?;
     }
@@ -96,6 +96,6 @@ pub(crate) fn watch(state: &State, key: &KymaKey, target: &Target) -> Result<(),
 
 /// Reports whether the session's state of the target is still valid.
 pub(crate) fn is_fresh(state: &State, session: &Session) -> bool {
-    let longest = state.runtime.settings.resync.mul_f64(VERIFY_AT);
+    let longest = state.runtime.settings.resync.mul_f64(EXPIRY_SHARE_OF_RESYNC);
     session.age() < longest && state.watches.is_healthy(&session.target, watch_specs(state))
 }
