@@ -148,7 +148,7 @@ async fn component(state: &State, desired: &DesiredComponent) -> Result<(), Erro
     let applied = api.patch(name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&desired.body)).await;
     let failed = |source| Error::ApplyComponent { component: format!("{} {name}", desired.kind), source };
     let applied = applied.map_err(failed)?;
-    saw(state, &desired.kind, &applied);
+    index_component(state, &desired.kind, &applied);
     tracing::info!(component = name, kind = %desired.kind, version = ?desired.body["spec"]["module"]["version"], "component applied");
     Ok(())
 }
@@ -166,7 +166,7 @@ async fn finish(state: &State, desired: &DesiredComponent, authority: Authority<
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     let made = api.create(&params, &body).await;
     let made = made.map_err(|source| Error::ApplyComponent { component: named(), source })?;
-    saw(state, &desired.kind, &made);
+    index_component(state, &desired.kind, &made);
     let deleted = gate
         .carry_out(&state.runtime.hub, &DeleteRequest::new(&resource, &made.metadata, &[FIELD_MANAGER]))
         .await;
@@ -191,7 +191,7 @@ async fn upgrade_leaving(state: &State, upgrade: &Upgrade) -> Result<(), Error> 
     let patched = api.patch(&view.name, &params, &Patch::Json::<()>(operations)).await;
     match patched {
         Ok(patched) => {
-            saw(state, &view.kind, &patched);
+            index_component(state, &view.kind, &patched);
             tracing::info!(component = view.name, kind = %view.kind, version = ?upgrade.fields.get("module"), "component upgraded while it is being removed");
             Ok(())
         }
@@ -209,7 +209,7 @@ async fn patch(
 ) -> Result<(), Error> {
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     match api.patch(&view.name, &params, &Patch::Merge(body)).await {
-        Ok(patched) => saw(state, &view.kind, &patched),
+        Ok(patched) => index_component(state, &view.kind, &patched),
         // Deleted, or replaced by another object of the same name: nothing to request.
         Err(error) if is_absent(api, &view.name, &error) => {}
         Err(source) => return Err(failed(named(view), source)),
@@ -218,7 +218,7 @@ async fn patch(
 }
 
 /// Adds the result of a write to the index before the watch delivers it.
-fn saw(state: &State, kind: &ComponentKind, object: &DynamicObject) {
+fn index_component(state: &State, kind: &ComponentKind, object: &DynamicObject) {
     if let Some(view) = ComponentView::of(kind, object) {
         state.components_mut().written(view);
     }

@@ -91,7 +91,7 @@ impl Catalogue {
     }
 
     /// Returns Kymas that depend on the module.
-    pub(crate) fn having(&self, module: &str) -> BTreeSet<KymaKey> {
+    pub(crate) fn kymas_with(&self, module: &str) -> BTreeSet<KymaKey> {
         self.interests.of_module(module)
     }
 

@@ -14,7 +14,7 @@ use crate::events;
 use crate::state::State;
 
 /// Adds label and finalizer to the Kyma if they are missing.
-pub(crate) async fn take(state: &State, kyma: &Arc<Kyma>) -> Result<Arc<Kyma>, Error> {
+pub(crate) async fn ensure_claim(state: &State, kyma: &Arc<Kyma>) -> Result<Arc<Kyma>, Error> {
     let is_labelled = kyma
         .labels()
         .get(labels::MANAGED_BY)
@@ -35,9 +35,9 @@ pub(crate) async fn take(state: &State, kyma: &Arc<Kyma>) -> Result<Arc<Kyma>, E
         },
     });
     let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
-    let taken = api.patch(&key.name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await;
-    let taken = taken.map_err(|source| Error::Claim { kyma: key, source })?;
-    Ok(state.wrote(taken))
+    let claimed = api.patch(&key.name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await;
+    let claimed = claimed.map_err(|source| Error::Claim { kyma: key, source })?;
+    Ok(state.record_write(claimed))
 }
 
 /// Reports whether the operator's finalizer is on the Kyma.
@@ -46,7 +46,7 @@ pub(crate) fn has_finalizer(kyma: &Kyma) -> bool {
 }
 
 /// Removes the finalizer, as the last write for a Kyma.
-pub(crate) async fn release(state: &State, kyma: &Kyma) -> Result<(), Failure> {
+pub(crate) async fn release_kyma(state: &State, kyma: &Kyma) -> Result<(), Failure> {
     let key = KymaKey::of(kyma);
     if let Some(patch) = remove_finalizer(&kyma.metadata, finalizers::KYMA) {
         let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);

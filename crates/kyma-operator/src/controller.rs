@@ -76,9 +76,9 @@ fn follow_target(state: &State, kyma: &KymaKey, at: &WatchSpec, event: &ObjectEv
     let is_news = if admission::watch::is_of(at) {
         admission::watch::record_event(state, kyma, at, event)
     } else if pull_secret::watch::is_of(at) {
-        pull_secret::watch::saw(state, kyma, event)
+        pull_secret::watch::record_event(state, kyma, event)
     } else {
-        saw_kyma(state, kyma, event)
+        record_kyma_event(state, kyma, event)
     };
     if is_news {
         state.wake(kyma);
@@ -99,7 +99,7 @@ fn register_answer_source(state: &Arc<State>) {
 }
 
 /// Records a watch event of a target's Kyma. Returns false if it changes nothing.
-fn saw_kyma(state: &State, kyma: &KymaKey, event: &ObjectEvent) -> bool {
+fn record_kyma_event(state: &State, kyma: &KymaKey, event: &ObjectEvent) -> bool {
     let is_ours = |object: &&kube::api::DynamicObject| object.metadata.name.as_deref() == Some(NAME);
     match event {
         ObjectEvent::Listed { objects, .. } => {
@@ -190,12 +190,12 @@ fn follow_kymas(state: &State, kymas: &Store<Kyma>, change: Change<'_, Kyma>) {
             state.wake_withdrawn();
         }
         Change::Listing => {
-            state.own_writes().listing();
+            state.own_writes().begin_list();
             // The hub may have been restored from a backup.
             state.runtime.targets.invalidate_hub_records();
         }
         Change::Listed => {
-            state.own_writes().listed();
+            state.own_writes().end_list();
             state.record_list(kymas.state().iter().map(|kyma| KymaKey::of(kyma)));
         }
     }

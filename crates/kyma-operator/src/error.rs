@@ -61,9 +61,9 @@ pub(crate) enum Error {
     #[error("create the target's Kyma")]
     CreateTargetKyma { source: kube::Error },
     #[error("label the target's Kyma")]
-    Mark { source: kube::Error },
+    LabelTargetKyma { source: kube::Error },
     #[error("write the status of the target's Kyma")]
-    Show { source: kube::Error },
+    WriteTargetStatus { source: kube::Error },
     #[error("list the target's Kymas")]
     ListKymas { source: kube::Error },
     #[error("read the target's Kyma")]
@@ -147,8 +147,8 @@ impl From<Error> for Failure {
             Error::EnsureNamespace { source, .. }
             | Error::InstallKymaCrd { source, .. }
             | Error::CreateTargetKyma { source }
-            | Error::Mark { source }
-            | Error::Show { source }
+            | Error::LabelTargetKyma { source }
+            | Error::WriteTargetStatus { source }
             | Error::ListKymas { source }
             | Error::FindKyma { source }
             | Error::ReadKymaCrd { source }
@@ -190,7 +190,7 @@ mod tests {
         let on_hub = Failure::from(Error::Report { kyma, source: answer(403, "no rights") });
         assert_eq!(on_hub.reason, Reason::HubForbidden);
         assert_eq!(on_hub.message, "write the status of Kyma kcp-system/sample: no rights");
-        let on_target = Failure::from(Error::Show { source: answer(403, "read this") });
+        let on_target = Failure::from(Error::WriteTargetStatus { source: answer(403, "read this") });
         assert_eq!(on_target.reason, Reason::TargetForbidden);
         assert!(on_target.message.starts_with("write the status of the target's Kyma: "));
         assert!(!on_target.message.contains("read this"), "{}", on_target.message);

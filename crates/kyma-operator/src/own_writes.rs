@@ -56,7 +56,7 @@ struct OwnWrite {
 
 impl OwnWrites {
     /// Records the result of a write.
-    pub(crate) fn wrote(&mut self, kyma: Arc<Kyma>) {
+    pub(crate) fn record_write(&mut self, kyma: Arc<Kyma>) {
         let (key, lists) = (KymaKey::of(&kyma), self.lists);
         let before = self.writes.remove(&key).filter(|before| before.kyma.metadata.uid == kyma.metadata.uid);
         let mut versions = before.map(|before| before.versions).unwrap_or_default();
@@ -65,7 +65,7 @@ impl OwnWrites {
     }
 
     /// Removes states that are not newer than one that the watch's store contains.
-    pub(crate) fn delivered(&mut self, seen: &Kyma) {
+    pub(crate) fn record_delivered(&mut self, seen: &Kyma) {
         let key = KymaKey::of(seen);
         if self.get(&key).is_some_and(|ours| !is_later(ours, seen)) {
             self.writes.remove(&key);
@@ -92,14 +92,14 @@ impl OwnWrites {
 
     /// Records the beginning of a list. Until it completes, the watch's store is unchanged, so written states still
     /// count.
-    pub(crate) fn listing(&mut self) {
+    pub(crate) fn begin_list(&mut self) {
         self.lists += 1;
     }
 
     /// Records the end of a list, which is authoritative, even if a restored hub has lower resourceVersions. Only
     /// states written since it began are kept. A listed object may contain own writes and changes of others, so it
     /// always counts as news.
-    pub(crate) fn listed(&mut self) {
+    pub(crate) fn end_list(&mut self) {
         let lists = self.lists;
         self.writes.retain(|_, ours| ours.lists == lists);
         self.writes.values_mut().for_each(|ours| ours.versions = OwnVersions::default());
@@ -133,9 +133,9 @@ mod tests {
         Arc::new(serde_json::from_value(kyma).unwrap())
     }
 
-    fn wrote(version: u64) -> OwnWrites {
+    fn own_writes_with(version: u64) -> OwnWrites {
         let mut written = OwnWrites::default();
-        written.wrote(kyma("u", version));
+        written.record_write(kyma("u", version));
         written
     }
 
@@ -145,30 +145,30 @@ mod tests {
 
     #[test]
     fn an_own_write_counts_until_the_watch_delivers_it() {
-        let mut written = wrote(7);
+        let mut written = own_writes_with(7);
         let stored = kyma("u", 5);
         for _ in ["a pass", "another one before the watch catches up"] {
-            written.delivered(&stored);
+            written.record_delivered(&stored);
             let at_hand = written.latest(Arc::clone(&stored));
             assert_eq!((version(&at_hand), latest(&written, at_hand)), (7, 7));
         }
-        written.delivered(&kyma("u", 7));
+        written.record_delivered(&kyma("u", 7));
         assert_eq!(latest(&written, stored), 5, "nothing is kept that the watch has told");
     }
 
     #[test]
     fn a_later_watch_event_replaces_an_own_write() {
-        let mut written = wrote(7);
+        let mut written = own_writes_with(7);
         assert_eq!(latest(&written, kyma("u", 8)), 8);
         assert!(!written.is_news(&kyma("u", 7)) && written.is_news(&kyma("u", 8)));
-        written.delivered(&kyma("u", 8));
+        written.record_delivered(&kyma("u", 8));
         assert!(written.is_news(&kyma("u", 9)));
     }
 
     #[test]
     fn changes_of_others_between_own_writes_are_news() {
-        let mut written = wrote(7);
-        written.wrote(kyma("u", 9));
+        let mut written = own_writes_with(7);
+        written.record_write(kyma("u", 9));
         assert!(written.is_news(&kyma("u", 6)), "a change between read and write");
         assert!(!written.is_news(&kyma("u", 7)));
         assert!(written.is_news(&kyma("u", 8)), "a change between two writes");
@@ -186,29 +186,29 @@ mod tests {
 
     #[test]
     fn an_own_write_to_another_uid_does_not_count() {
-        let mut written = wrote(7);
+        let mut written = own_writes_with(7);
         assert_eq!(latest(&written, kyma("other", 5)), 5);
-        written.delivered(&kyma("other", 5));
+        written.record_delivered(&kyma("other", 5));
         assert_eq!(latest(&written, kyma("u", 5)), 5);
     }
 
     #[test]
     fn a_complete_list_replaces_own_writes_from_before_it_began() {
-        let mut written = wrote(7);
-        written.listing();
+        let mut written = own_writes_with(7);
+        written.begin_list();
         assert_eq!(latest(&written, kyma("u", 5)), 7, "the store has not the list yet");
-        written.listed();
+        written.end_list();
         assert_eq!(latest(&written, kyma("u", 5)), 5, "the hub was restored");
-        written.listing();
-        written.wrote(kyma("u", 8));
-        written.listed();
+        written.begin_list();
+        written.record_write(kyma("u", 8));
+        written.end_list();
         assert_eq!(latest(&written, kyma("u", 5)), 8, "the list may be from before that");
         assert!(written.is_news(&kyma("u", 8)), "it may contain a change of another writer");
     }
 
     #[test]
     fn a_deletion_removes_the_own_write() {
-        let mut gone = wrote(7);
+        let mut gone = own_writes_with(7);
         gone.forget(&KymaKey::of(&kyma("u", 7)));
         assert_eq!(latest(&gone, kyma("u", 5)), 5);
     }

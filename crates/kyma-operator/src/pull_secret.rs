@@ -25,15 +25,20 @@ pub(crate) const USUAL_NAME: &str = "skr-image-pull-secret";
 pub(crate) async fn sync(state: &State, observed: &Observation) -> Option<Result<(), Failure>> {
     let name = state.args.pull_secret()?;
     let remote = observed.remote.as_ref()?;
-    Some(bring(state, &observed.key, remote, name).await)
+    Some(copy_to_target(state, &observed.key, remote, name).await)
 }
 
-async fn bring(state: &State, kyma: &KymaKey, remote: &RemoteSide, name: &str) -> Result<(), Failure> {
+async fn copy_to_target(
+    state: &State,
+    kyma: &KymaKey,
+    remote: &RemoteSide,
+    name: &str,
+) -> Result<(), Failure> {
     let seen = state.runtime.access.revision(name);
     if seen.is_some_and(|seen| state.pull_secrets().has(kyma, &seen)) {
         return Ok(());
     }
-    let found = on_hub(state, name).await?;
+    let found = find_on_hub(state, name).await?;
     let namespace = &state.runtime.settings.target_namespace;
     let mut copy = copy::copy_of(name, found.as_ref(), kyma, namespace)?;
     let api: Api<Secret> = Api::namespaced(remote.session.target.client(), namespace);
@@ -54,7 +59,7 @@ async fn bring(state: &State, kyma: &KymaKey, remote: &RemoteSide, name: &str) -
     Ok(())
 }
 
-async fn on_hub(state: &State, name: &str) -> Result<Option<Secret>, Error> {
+async fn find_on_hub(state: &State, name: &str) -> Result<Option<Secret>, Error> {
     let namespace = &state.runtime.settings.hub_namespace;
     let api: Api<Secret> = Api::namespaced(state.runtime.hub.clone(), namespace);
     let found = find_object(&api, name).await;

@@ -55,7 +55,7 @@ async fn reconcile_latest(
     object: Arc<Kyma>,
     context: &ReconcileContext,
 ) -> Result<Wait, Failure> {
-    state.own_writes().delivered(&object);
+    state.own_writes().record_delivered(&object);
     let kyma = state.own_writes().latest(object);
     let actor = hand_over::actor(&kyma.metadata);
     if actor.excludes_operators() {
@@ -86,7 +86,7 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, context: &ReconcileContext) 
         state.record_decision(&KymaKey::of(kyma));
         return report::leave_alone(state, kyma, Reason::Paused, why).await;
     }
-    let kyma = claim::take(state, kyma).await?;
+    let kyma = claim::ensure_claim(state, kyma).await?;
     let mut observed = match observe::observe(state, &kyma, context).await {
         Ok(Some(observed)) => observed,
         Ok(None) => return first_answer(state, &kyma).await,
@@ -121,14 +121,15 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, context: &ReconcileContext) 
         Err(error) => {
             let failure = Failure::from(error);
             if failure.reason == Reason::HubRefused {
-                show_on_target(state, &observed).await;
+                update_target_kyma(state, &observed).await;
             }
             return Err(failure);
         }
     };
     if let Some(remote) = &observed.remote {
         let status = kyma.status.clone().unwrap_or_default();
-        if let Err(failure) = target_kyma::show(state, &kyma, &remote.session, &remote.kyma, &status).await {
+        if let Err(failure) = target_kyma::update(state, &kyma, &remote.session, &remote.kyma, &status).await
+        {
             return troubled(state, &kyma, failure.into()).await;
         }
     }
@@ -138,11 +139,11 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, context: &ReconcileContext) 
 }
 
 /// Updates the Kyma on the target although this pass failed there.
-async fn show_on_target(state: &State, observed: &Observation) {
+async fn update_target_kyma(state: &State, observed: &Observation) {
     let Some(remote) = &observed.remote else { return };
     let kyma = state.own_writes().latest(Arc::clone(&observed.kyma));
     let status = kyma.status.clone().unwrap_or_default();
-    if let Err(error) = target_kyma::show(state, &kyma, &remote.session, &remote.kyma, &status).await {
+    if let Err(error) = target_kyma::update(state, &kyma, &remote.session, &remote.kyma, &status).await {
         tracing::warn!(kyma = %observed.key, %error, "the target's Kyma cannot show the failure");
     }
 }

@@ -137,7 +137,7 @@ async fn go_on(
         DeletionStep::AwaitTarget { gone_at: Some(moment) } => Ok(Wait::Timer(until(moment))),
         DeletionStep::AwaitTarget { gone_at: None } => reach.failure.map_or(Ok(Wait::Event), Err),
         DeletionStep::CleanTarget => clean(state, kyma, reach.session, context).await,
-        DeletionStep::Release => claim::release(state, kyma).await.map(|()| Wait::Event),
+        DeletionStep::Release => claim::release_kyma(state, kyma).await.map(|()| Wait::Event),
     }
 }
 
@@ -172,15 +172,15 @@ async fn clean(
         DeleteGate::new(context.paused_operations(), &state.runtime.brake, KymaKey::of(kyma).to_string());
     let Some(session) = session else {
         admission::clean(state, kyma, &state.runtime.access.local(), &gate).await?;
-        return claim::release(state, kyma).await.map(|()| Wait::Event);
+        return claim::release_kyma(state, kyma).await.map(|()| Wait::Event);
     };
     gate.permit().await?;
     let cleaned = target::clean(state, kyma, &session.target, &gate).await;
     match cleaned {
         Ok(true) => {
-            session::look_again(state, &session.target);
+            session::forget_identity(state, &session.target);
             events::send_deletion_step(state, kyma, Reason::DeleteSkrKyma);
-            claim::release(state, kyma).await.map(|()| Wait::Event)
+            claim::release_kyma(state, kyma).await.map(|()| Wait::Event)
         }
         Ok(false) => {
             let is_told = state.watches.is_healthy(&session.target, [session::watch_spec(state)]);

@@ -14,7 +14,7 @@ mod optional_condition;
 pub(crate) mod windows;
 mod write;
 
-pub(crate) use module::{Line, Outcome, line, lines_before, next_look};
+pub(crate) use module::{Line, Outcome, line, lines_before, next_change};
 pub(crate) use optional_condition::OptionalCondition;
 pub(crate) use write::{initial, leave_alone, write};
 

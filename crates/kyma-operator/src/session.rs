@@ -71,7 +71,7 @@ async fn open(
     // An unreachable target keeps its client with the state of the circuit breaker.
     target.identify().await?;
     let proven = prove(state, kyma, &target).await;
-    let identity = proven.inspect_err(|_| look_again(state, &target))?;
+    let identity = proven.inspect_err(|_| forget_identity(state, &target))?;
     let target = target.fenced(fence_of(&state.runtime, kyma, &identity));
     // Nothing is applied to a target whose Kyma is being deleted: it would have to be removed again.
     if kyma.metadata.deletion_timestamp.is_none() {
@@ -90,7 +90,7 @@ async fn open(
 
 /// Discards the target's identity after a refusal or a deleted stamp, so that it is read again. It is otherwise read
 /// once for each connection.
-pub(crate) fn look_again(state: &State, target: &Target) {
+pub(crate) fn forget_identity(state: &State, target: &Target) {
     if let Some(place) = target.key() {
         state.runtime.targets.forget(place);
     }
@@ -102,7 +102,7 @@ async fn prove(state: &State, kyma: &Arc<Kyma>, target: &Target) -> Result<Targe
     let TargetVerification { identity, kyma: live, stamp, found } =
         kyma_sdk::verify_target(&state.runtime, kyma, target).await?;
     if let Some(live) = live {
-        state.wrote(live);
+        state.record_write(live);
     }
     if let Some(stamp) = stamp.filter(|_| kyma.metadata.deletion_timestamp.is_none()) {
         bootstrap::ensure_namespace(target, STAMP_NAMESPACE).await?;

@@ -322,9 +322,9 @@ impl State {
     }
 
     /// Stores the result of a write until the watch has delivered it.
-    pub(crate) fn wrote(&self, kyma: Kyma) -> Arc<Kyma> {
+    pub(crate) fn record_write(&self, kyma: Kyma) -> Arc<Kyma> {
         let kyma = Arc::new(kyma);
-        self.own_writes().wrote(Arc::clone(&kyma));
+        self.own_writes().record_write(Arc::clone(&kyma));
         kyma
     }
 

@@ -12,7 +12,7 @@ mod remotes;
 mod write;
 
 pub(crate) use remotes::{Remote, Remotes};
-pub(crate) use write::{create_target_kyma, show};
+pub(crate) use write::{create_target_kyma, update};
 
 pub(crate) use kyma_api::names::TARGET_KYMA as NAME;
 
@@ -80,7 +80,7 @@ pub(crate) fn annotations_for(kyma: &Kyma) -> BTreeMap<String, String> {
 }
 
 /// Reports whether labels and annotations are up to date.
-pub(crate) fn is_marked(remote: &TargetKyma, kyma: &Kyma) -> bool {
+pub(crate) fn has_owner_metadata(remote: &TargetKyma, kyma: &Kyma) -> bool {
     let holds = |held: &BTreeMap<String, String>, wanted: BTreeMap<String, String>| {
         wanted.iter().all(|(name, value)| held.get(name) == Some(value))
     };
@@ -102,6 +102,6 @@ pub(crate) fn status_for(status: &KymaStatus, namespace: &str) -> KymaStatus {
 }
 
 /// Reports whether the target shows exactly this status.
-pub(crate) fn shows(remote: &TargetKyma, wanted: &KymaStatus) -> bool {
+pub(crate) fn has_status(remote: &TargetKyma, wanted: &KymaStatus) -> bool {
     serde_json::to_value(wanted).is_ok_and(|wanted| remote.status == wanted)
 }

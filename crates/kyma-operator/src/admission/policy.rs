@@ -44,7 +44,7 @@ pub(super) fn of_module(
     module: &str,
     kyma: &KymaKey,
 ) -> BTreeMap<Id, Body> {
-    let holding = configs.holding(module, labels).into_iter();
+    let holding = configs.matching(module, labels).into_iter();
     holding.flat_map(|config| of_config(config, module, kyma)).collect()
 }
 

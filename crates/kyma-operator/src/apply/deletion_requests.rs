@@ -9,7 +9,7 @@ use kyma_api::{DeletionPolicy, annotations, finalizers};
 use kyma_sdk::{DeleteGate, DeleteRequest, Failure, is_absent, is_conflict, live_metadata};
 use serde_json::{Value, json};
 
-use super::{Authority, api_of, named, patch, resource_of, saw};
+use super::{Authority, api_of, index_component, named, patch, resource_of};
 use crate::FIELD_MANAGER;
 use crate::component::ComponentView;
 use crate::deletion::ComponentDeletion;
@@ -102,7 +102,7 @@ async fn write_request(
         body["metadata"]["resourceVersion"] = json!(known);
         match api.patch(&view.name, &params, &Patch::Merge(&body)).await {
             Ok(ordered) => {
-                saw(state, &view.kind, &ordered);
+                index_component(state, &view.kind, &ordered);
                 return Ok(true);
             }
             Err(error) if is_conflict(&error) && attempts < MAX_WRITE_ATTEMPTS => {

@@ -85,10 +85,10 @@ impl Components {
     /// one, which a watch may deliver after a write.
     pub(crate) fn apply(&mut self, view: ComponentView) -> Option<KymaKey> {
         self.record_delivered(&view);
-        self.take(view)
+        self.insert_if_newer(view)
     }
 
-    fn take(&mut self, view: ComponentView) -> Option<KymaKey> {
+    fn insert_if_newer(&mut self, view: ComponentView) -> Option<KymaKey> {
         let held = self.views.get(&view.id());
         let older =
             held.is_some_and(|held| held.uid == view.uid && view.resource_version <= held.resource_version);
@@ -106,7 +106,7 @@ impl Components {
         if let Some(meanwhile) = self.listing.get_mut(&kind) {
             meanwhile.insert(id);
         }
-        self.take(view);
+        self.insert_if_newer(view);
     }
 
     fn record_delivered(&mut self, view: &ComponentView) {

@@ -53,7 +53,7 @@ fn govern_within(
     entry: &ModuleEntry,
     steps: &mut u64,
 ) -> EffectiveEntry {
-    let holding = configs.holding(&entry.name, labels);
+    let holding = configs.matching(&entry.name, labels);
     let mut entry = entry.clone();
     for config in &holding {
         replace(&mut entry, &config.entry);
@@ -77,7 +77,7 @@ fn govern_within(
 impl Configs {
     /// Returns the overrides for a module without an entry.
     pub(crate) fn central(&self, labels: &BTreeMap<String, String>, module: &str) -> CentralOverrides {
-        central(&self.holding(module, labels))
+        central(&self.matching(module, labels))
     }
 }
 

@@ -39,7 +39,7 @@ impl Configs {
     pub(crate) fn apply(&mut self, config: Config) -> Option<Arc<Config>> {
         self.revision += 1;
         self.missing.remove(&config.name);
-        let before = self.take_out(&config.name);
+        let before = self.remove_config(&config.name);
         self.by_module.entry(config.module.clone()).or_default().insert(config.name.clone());
         self.by_name.insert(config.name.clone(), Arc::new(config));
         before
@@ -48,7 +48,7 @@ impl Configs {
     /// Removes a ModuleConfig whose deletion is accepted.
     pub(crate) fn delete(&mut self, name: &str) -> Option<Arc<Config>> {
         self.missing.remove(name);
-        let gone = self.take_out(name)?;
+        let gone = self.remove_config(name)?;
         self.accept(name, gone.uid());
         Some(gone)
     }
@@ -73,7 +73,7 @@ impl Configs {
     }
 
     /// Marks a ModuleConfig as missing: it disappeared without proof of a deletion request.
-    pub(crate) fn miss(&mut self, name: &str) {
+    pub(crate) fn mark_missing(&mut self, name: &str) {
         if self.by_name.contains_key(name) && self.missing.insert(name.to_owned()) {
             self.revision += 1;
         }
@@ -107,7 +107,7 @@ impl Configs {
         self.unexplained.contains(&(name.to_owned(), uid.to_owned()))
     }
 
-    fn take_out(&mut self, name: &str) -> Option<Arc<Config>> {
+    fn remove_config(&mut self, name: &str) -> Option<Arc<Config>> {
         let gone = self.by_name.remove(name)?;
         self.revision += 1;
         if let Some(names) = self.by_module.get_mut(&gone.module) {
@@ -145,16 +145,16 @@ impl Configs {
         labels: &'a Labels,
     ) -> impl Iterator<Item = &'a Config> + 'a {
         let all = self.by_name.values().map(AsRef::<Config>::as_ref);
-        all.filter(move |config| !config.resource_rules.is_empty() && config.holds_for(labels))
+        all.filter(move |config| !config.resource_rules.is_empty() && config.selects(labels))
     }
 
     /// Returns the ModuleConfigs that apply to a module of a Kyma with these labels, in ascending precedence.
-    pub(crate) fn holding(&self, module: &str, labels: &Labels) -> Vec<&Config> {
+    pub(crate) fn matching(&self, module: &str, labels: &Labels) -> Vec<&Config> {
         let names = [ALL_MODULES, module].into_iter().filter_map(|of| self.by_module.get(of)).flatten();
         let mut found: Vec<&Config> = names
             .filter_map(|name| self.by_name.get(name))
             .map(AsRef::as_ref)
-            .filter(|config| config.holds_for(labels))
+            .filter(|config| config.selects(labels))
             .collect();
         found.sort_by(|a, b| {
             let rank = |config: &Config| (config.priority, !config.is_for_all());
@@ -171,7 +171,7 @@ impl Config {
     }
 
     /// Reports whether it applies to a Kyma with these labels. An invalid selector selects nothing.
-    pub(crate) fn holds_for(&self, labels: &Labels) -> bool {
+    pub(crate) fn selects(&self, labels: &Labels) -> bool {
         let matches = |selector: &LabelSelector| {
             Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(labels))
         };

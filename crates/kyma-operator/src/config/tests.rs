@@ -111,8 +111,8 @@ fn the_user_reads_what_to_change_and_whose_rule_it_is() {
 #[test]
 fn a_selector_that_makes_no_sense_selects_nothing() {
     let near = json!({ "matchExpressions": [{ "key": "plan", "operator": "Near", "values": ["gold"] }] });
-    assert!(!config("a", &json!({ "module": "keda", "selector": near })).holds_for(&BTreeMap::new()));
-    assert!(config("a", &json!({ "module": "keda", "selector": {} })).holds_for(&BTreeMap::new()));
+    assert!(!config("a", &json!({ "module": "keda", "selector": near })).selects(&BTreeMap::new()));
+    assert!(config("a", &json!({ "module": "keda", "selector": {} })).selects(&BTreeMap::new()));
 }
 
 #[test]
@@ -120,8 +120,8 @@ fn a_config_that_changes_its_module_or_goes_leaves_nothing_behind() {
     let mut configs = configs(&[("a", json!({ "module": "keda" }))]);
     let before = configs.apply(config("a", &json!({ "module": "nats" }))).unwrap();
     assert_eq!(before.module, "keda");
-    assert!(configs.holding("keda", &BTreeMap::new()).is_empty());
-    assert_eq!(configs.holding("nats", &BTreeMap::new()).len(), 1);
+    assert!(configs.matching("keda", &BTreeMap::new()).is_empty());
+    assert_eq!(configs.matching("nats", &BTreeMap::new()).len(), 1);
     assert!(configs.delete("a").is_some() && configs.delete("a").is_none());
     assert!(configs.names().is_empty());
 }
@@ -173,13 +173,13 @@ fn ruled() -> Config {
 fn a_status_names_the_first_kymas_whose_targets_refuse_resource_rules() {
     let now = "2026-06-01T00:00:00Z".parse().unwrap();
     let mut counts = CountsByConfig::default();
-    let told = |counts: &CountsByConfig, current: Option<&kyma_api::ModuleConfigStatus>| {
+    let reported = |counts: &CountsByConfig, current: Option<&kyma_api::ModuleConfigStatus>| {
         let status = report::next(&ruled(), Some(&counts.of("a")), current, now)?;
         let rules = status.conditions.as_ref().unwrap()[1].clone();
         assert_eq!(rules.type_, "ResourceRulesApplied");
         Some((status, (rules.status, rules.reason, rules.message)))
     };
-    let (fine, condition) = told(&counts, None).unwrap();
+    let (fine, condition) = reported(&counts, None).unwrap();
     assert_eq!((condition.0.as_str(), condition.1.as_str()), ("True", "Ready"));
     let kyma = |number: usize| KymaKey::new("kcp-system", format!("kyma-{number:02}"));
     let refusals = |reason| RuleRefusals::from([("a".to_owned(), reason)]);
@@ -188,12 +188,12 @@ fn a_status_names_the_first_kymas_whose_targets_refuse_resource_rules() {
         assert_eq!(counts.record_rule_refusals(&kyma(number), refusals(reason)), ["a"]);
     }
     assert!(counts.record_rule_refusals(&kyma(3), refusals(Reason::ApplyRefused)).is_empty(), "no change");
-    let (refused, (status, reason, message)) = told(&counts, Some(&fine)).unwrap();
+    let (refused, (status, reason, message)) = reported(&counts, Some(&fine)).unwrap();
     assert_eq!((status.as_str(), reason.as_str()), ("False", "ApplyRefused"));
     let begin = "targets refuse the rules on modules' objects, 12 in all: kyma-00 (ApplyRefused), kyma-01 (TargetForbidden), ";
     let end = "kyma-09 (ApplyRefused), and 2 more; condition ResourceRulesApplied of each Kyma says why";
     assert!(message.starts_with(begin) && message.ends_with(end), "{message}");
-    assert!(told(&counts, Some(&refused)).is_none(), "written once");
+    assert!(reported(&counts, Some(&refused)).is_none(), "written once");
     assert_eq!(report::next(&ruled(), Some(&counts.of("b")), Some(&fine), now), None, "another's refusals");
 
     assert_eq!(counts.record_rule_refusals(&kyma(0), RuleRefusals::new()), ["a"], "in force by now");
@@ -201,7 +201,7 @@ fn a_status_names_the_first_kymas_whose_targets_refuse_resource_rules() {
         assert_eq!(counts.forget(&kyma(number)).into_iter().collect::<Vec<_>>(), ["a"]);
     }
     assert_eq!(counts.of("a"), ConfigCounts::default());
-    let (again, condition) = told(&counts, Some(&refused)).unwrap();
+    let (again, condition) = reported(&counts, Some(&refused)).unwrap();
     assert_eq!(condition.0, "True");
     let without = config("a", &json!({ "module": "keda" }));
     let status = report::next(&without, Some(&counts.of("a")), Some(&again), now).unwrap();

@@ -49,7 +49,7 @@ impl PendingJudgements {
         }
     }
 
-    fn take(&mut self) -> BTreeSet<String> {
+    fn take_names(&mut self) -> BTreeSet<String> {
         self.retry_at = None;
         std::mem::take(&mut self.names)
     }
@@ -63,7 +63,7 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Ann
         let next = tokio::select! {
             next = events.next() => next,
             () = sleep_until(pending.retry_at.unwrap_or_else(Instant::now)), if pending.retry_at.is_some() => {
-                let left = handle_missing_in_list(&state, &kymas, pending.take()).await;
+                let left = handle_missing_in_list(&state, &kymas, pending.take_names()).await;
                 pending.add(left, Instant::now());
                 continue;
             }
@@ -88,7 +88,7 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Ann
                     );
                 }
                 // The list lacks every name that is still to be judged.
-                pending.take();
+                pending.take_names();
                 let left = handle_missing_in_list(&state, &kymas, lacked).await;
                 pending.add(left, Instant::now());
                 announce(&mut first);
@@ -137,7 +137,7 @@ fn mark_missing(state: &State, kymas: &Store<Kyma>, name: &str) {
         return;
     }
     tracing::warn!(config = name, uid = config.uid(), "ModuleConfig is missing and stays in force");
-    state.configs_mut().miss(name);
+    state.configs_mut().mark_missing(name);
     wake(state, kymas, &config);
 }
 
@@ -167,12 +167,12 @@ fn wake(state: &State, kymas: &Store<Kyma>, config: &Config) {
     let having = if config.is_for_all() {
         kymas.state().iter().map(|kyma| KymaKey::of(kyma)).collect()
     } else {
-        state.catalogue().having(&config.module)
+        state.catalogue().kymas_with(&config.module)
     };
     let none = std::collections::BTreeMap::new();
     let concerned = having.iter().filter(|key| {
         let kyma = kymas.get(&ObjectRef::new(&key.name).within(&key.namespace));
-        kyma.is_some_and(|kyma| config.holds_for(kyma.metadata.labels.as_ref().unwrap_or(&none)))
+        kyma.is_some_and(|kyma| config.selects(kyma.metadata.labels.as_ref().unwrap_or(&none)))
     });
     state.wake_all(concerned);
 }
@@ -189,7 +189,7 @@ mod tests {
         pending.add(["a".to_owned()], start);
         pending.add(["b".to_owned()], start + Duration::from_secs(9));
         assert_eq!(pending.retry_at, Some(start + JUDGE_RETRY_DELAY));
-        assert_eq!(pending.take().len(), 2);
+        assert_eq!(pending.take_names().len(), 2);
         assert_eq!(pending.retry_at, None);
     }
 

@@ -161,6 +161,6 @@ impl KlmGauges {
 }
 
 fn state_of(view: &ComponentView) -> (String, State) {
-    let told = view.state.unwrap_or(State::Processing);
-    (view.module.clone(), if view.terminating { State::Deleting } else { told })
+    let reported = view.state.unwrap_or(State::Processing);
+    (view.module.clone(), if view.terminating { State::Deleting } else { reported })
 }

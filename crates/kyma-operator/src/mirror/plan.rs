@@ -135,7 +135,7 @@ fn status_of(component: &DynamicObject, contract: &kyma_api::ComponentView) -> V
     let of = |type_: &str| conditions.iter().find(|condition| condition["type"] == type_);
     let moved = |condition: &Value| condition["lastTransitionTime"].as_str().map(str::to_owned);
     let when = |condition: Option<&Value>| condition.and_then(moved).map_or(created.clone(), Value::from);
-    let told = |type_: &str, reason: &str, like: Option<&Value>| {
+    let klm_condition = |type_: &str, reason: &str, like: Option<&Value>| {
         let field =
             |name: &str, other: &str| like.and_then(|like| like[name].as_str()).unwrap_or(other).to_owned();
         json!({
@@ -144,11 +144,13 @@ fn status_of(component: &DynamicObject, contract: &kyma_api::ComponentView) -> V
         })
     };
     let (applied, ready) = (of(types::APPLIED), of(types::READY));
-    let mut shown =
-        vec![told(klm::RESOURCES, "ResourcesAvailable", applied), told(klm::INSTALLATION, "Ready", ready)];
+    let mut shown = vec![
+        klm_condition(klm::RESOURCES, "ResourcesAvailable", applied),
+        klm_condition(klm::INSTALLATION, "Ready", ready),
+    ];
     let at = |pointer: &str| component.data.pointer(pointer);
     if at("/spec/resource").is_some() && at("/spec/resourcePolicy").is_none_or(|it| it == "CreateAndDelete") {
-        let mut made = told(klm::MODULE_CR, "ModuleCRCreated", applied);
+        let mut made = klm_condition(klm::MODULE_CR, "ModuleCRCreated", applied);
         let is_made = at("/status/resource").is_some();
         made["status"] = json!(if is_made { "True" } else { "False" });
         made["message"] = json!(if is_made { "module CR was created" } else { "" });

@@ -23,7 +23,7 @@ pub(crate) fn is_of(watch_spec: &WatchSpec) -> bool {
 }
 
 /// Records an event of a target's watch of the copy. Returns true unless the version last copied is the latest.
-pub(crate) fn saw(state: &State, kyma: &KymaKey, event: &ObjectEvent) -> bool {
+pub(crate) fn record_event(state: &State, kyma: &KymaKey, event: &ObjectEvent) -> bool {
     let name = state.args.pull_secret();
     // Ignore objects that the watch did not request.
     let is_it = |object: &DynamicObject| object.metadata.name.as_deref() == name;

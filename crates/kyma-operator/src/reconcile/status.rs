@@ -68,7 +68,7 @@ pub(super) fn status_of(
         unsupported: unsupported(decided),
         deleting: false,
     });
-    let due = report::earliest(outcomes.iter().filter_map(report::next_look), now);
+    let due = report::earliest(outcomes.iter().filter_map(report::next_change), now);
     let wait = due.and_then(|due| Duration::try_from(due).ok()).map_or(Wait::Event, Wait::Timer);
     (status, wait)
 }

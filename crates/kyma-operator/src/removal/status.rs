@@ -104,7 +104,7 @@ async fn show(state: &State, kyma: &Kyma, reach: &Reach) {
     let Some(crate::target_kyma::Remote::Present(remote)) = state.remotes().get(&KymaKey::of(kyma)) else {
         return;
     };
-    let shown = crate::target_kyma::show(state, kyma, session, &remote, status).await;
+    let shown = crate::target_kyma::update(state, kyma, session, &remote, status).await;
     if let Err(failure) = shown.map_err(Failure::from) {
         tracing::info!(kyma = %KymaKey::of(kyma), reason = %failure.reason, "status of the target's Kyma: {}", failure.message);
     }

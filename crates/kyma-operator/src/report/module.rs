@@ -98,11 +98,11 @@ fn default_resource_created(outcome: &Outcome<'_>) -> bool {
 
 /// Returns when the line may change without an event: the decision's time, or when a component without a reconciler
 /// becomes [`Reason::NoReconciler`].
-pub(crate) fn next_look(outcome: &Outcome<'_>) -> Option<Timestamp> {
-    outcome.resolved.until.into_iter().chain(unseen_until(outcome)).min()
+pub(crate) fn next_change(outcome: &Outcome<'_>) -> Option<Timestamp> {
+    outcome.resolved.until.into_iter().chain(unobserved_until(outcome)).min()
 }
 
-fn unseen_until(outcome: &Outcome<'_>) -> Option<Timestamp> {
+fn unobserved_until(outcome: &Outcome<'_>) -> Option<Timestamp> {
     let view = outcome.view.filter(|view| !view.is_observed())?;
     let deadline = view.applied_at?.checked_add(outcome.deadline).ok()?;
     (deadline > outcome.now).then_some(deadline)
@@ -186,18 +186,18 @@ fn progress(outcome: &Outcome<'_>) -> (State, Reason, String) {
         return (State::Processing, Reason::Progressing, "the component is being created".to_owned());
     };
     if !view.is_observed() {
-        return unseen(outcome, view);
+        return unobserved(outcome, view);
     }
     let state = view.state.unwrap_or(State::Processing);
     if let Some(ready) = view.left_alone().filter(|_| !matches!(state, State::Error | State::Deleting)) {
         return left_alone(view, ready);
     }
     let message = view.ready.as_ref().map(|ready| ready.message.clone()).unwrap_or_default();
-    let told = view.ready.as_ref().and_then(|ready| Reason::from_word(&ready.reason));
+    let reported = view.ready.as_ref().and_then(|ready| Reason::from_word(&ready.reason));
     match state {
         State::Ready => (state, Reason::Ready, String::new()),
-        State::Error => (state, told.unwrap_or(Reason::ComponentFailed), message),
-        _ => (state, told.unwrap_or(Reason::Progressing), message),
+        State::Error => (state, reported.unwrap_or(Reason::ComponentFailed), message),
+        _ => (state, reported.unwrap_or(Reason::Progressing), message),
     }
 }
 
@@ -210,12 +210,12 @@ fn left_alone(view: &ComponentView, ready: &ReadyView) -> (State, Reason, String
     } else {
         format!("version {ordered} waits")
     };
-    let told = [waits, ready.message.clone()];
-    let message = told.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ");
+    let parts = [waits, ready.message.clone()];
+    let message = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ");
     (State::Warning, Reason::from_word(&ready.reason).unwrap_or(Reason::Progressing), message)
 }
 
-fn unseen(outcome: &Outcome<'_>, view: &ComponentView) -> (State, Reason, String) {
+fn unobserved(outcome: &Outcome<'_>, view: &ComponentView) -> (State, Reason, String) {
     let late = view.applied_at.is_some_and(|applied| outcome.now.duration_since(applied) >= outcome.deadline);
     if late {
         let message = format!("no reconciler has looked at component {} ({})", view.name, view.kind);
@@ -248,12 +248,12 @@ fn removing(outcome: &Outcome<'_>, problem: Option<&ModuleProblem>) -> Option<Li
         return missed.or_else(|| problem.map(|problem| refused(outcome, problem)));
     };
     let before = outcome.before.cloned().unwrap_or_default();
-    let told = view.removal_message();
+    let reported = view.removal_message();
     let blocked = outcome.blocked.map(|problem| (problem.reason, problem.message.clone()));
     let held = outcome.failure.map(|failure| (failure.reason, failure.message.clone())).or(blocked);
     let (reason, message) = match held {
         Some((reason, message)) => (reason, Some(message)),
-        None => (Reason::Deleting, told),
+        None => (Reason::Deleting, reported),
     };
     let ordered =
         view.deletion_policy == DeletionPolicy::Delete || view.terminating && stays(view, outcome.ignore);

@@ -28,7 +28,7 @@ pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, wanted: &KymaStatus) 
     }
     let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
     let written = if is_in_doubt(wanted) {
-        over_what_was_read(&api, kyma, wanted).await
+        write_if_unchanged(&api, kyma, wanted).await
     } else {
         apply_status(&api, FIELD_MANAGER, &kyma.metadata, &json!(wanted)).await
     };
@@ -41,8 +41,8 @@ pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, wanted: &KymaStatus) 
         }
         Ok(written) => written,
     };
-    tell(state, kyma, &before, wanted);
-    Ok(state.wrote(written))
+    send_events(state, kyma, &before, wanted);
+    Ok(state.record_write(written))
 }
 
 /// Reports a refused status write in an event and in the previous status, which would otherwise keep showing Ready.
@@ -61,7 +61,7 @@ async fn show_refusal(state: &State, api: &Api<Kyma>, kyma: &Arc<Kyma>, source: 
         return;
     }
     match apply_status(api, FIELD_MANAGER, &kyma.metadata, &json!(shown)).await {
-        Ok(written) => drop(state.wrote(written)),
+        Ok(written) => drop(state.record_write(written)),
         Err(error) => {
             tracing::warn!(kyma = %KymaKey::of(kyma), %error, "the refusal cannot be shown in the status");
         }
@@ -69,7 +69,7 @@ async fn show_refusal(state: &State, api: &Api<Kyma>, kyma: &Arc<Kyma>, source: 
 }
 
 /// Writes with the resourceVersion that was read: a user may be correcting the recorded owner of the target.
-async fn over_what_was_read(api: &Api<Kyma>, kyma: &Kyma, wanted: &KymaStatus) -> kube::Result<Kyma> {
+async fn write_if_unchanged(api: &Api<Kyma>, kyma: &Kyma, wanted: &KymaStatus) -> kube::Result<Kyma> {
     let body = json!({
         "apiVersion": Kyma::api_version(&()),
         "kind": Kyma::kind(&()),
@@ -121,7 +121,7 @@ fn is_in_doubt(status: &KymaStatus) -> bool {
 }
 
 /// Sends one event if the Kyma's readiness or its cause changed, and one when its deletion began.
-fn tell(state: &State, kyma: &Arc<Kyma>, before: &KymaStatus, now: &KymaStatus) {
+fn send_events(state: &State, kyma: &Arc<Kyma>, before: &KymaStatus, now: &KymaStatus) {
     let is_going = |status: &KymaStatus| status.state == Some(ModuleState::Deleting);
     if is_going(now) && !is_going(before) {
         events::send_deletion_step(state, kyma, Reason::SetKcpKymaStateDeleting);

@@ -50,12 +50,12 @@ pub(crate) async fn advance(
     put(target, Stamp { fencing_generation: Some(next), ..stamp }, &found).await?;
     let unused_fencing_generation = Arc::new(AtomicBool::new(true));
     let taken = Arc::new(Session { identity, unused_fencing_generation, ..(**session).clone() });
-    go_on(state, &kyma, session, &taken);
+    replace_session(state, &kyma, session, &taken);
     Ok((kyma, taken))
 }
 
 /// Replaces the session, unless it ended meanwhile.
-fn go_on(state: &State, kyma: &Kyma, before: &Arc<Session>, now: &Arc<Session>) {
+fn replace_session(state: &State, kyma: &Kyma, before: &Arc<Session>, now: &Arc<Session>) {
     if let Some(held) = state.sessions().get_mut(&KymaKey::of(kyma)).filter(|held| Arc::ptr_eq(held, before))
     {
         *held = Arc::clone(now);
@@ -90,7 +90,7 @@ async fn record(state: &State, kyma: &Kyma, next: &TargetIdentity) -> Result<Arc
         let dry_run = PatchParams { dry_run: true, ..params.clone() };
         send_record(&api, &key, &dry_run, &patch, next).await?;
     }
-    Ok(state.wrote(send_record(&api, &key, &params, &patch, next).await?))
+    Ok(state.record_write(send_record(&api, &key, &params, &patch, next).await?))
 }
 
 fn recorded_identity(kyma: &Kyma) -> Option<&TargetIdentity> {

@@ -58,7 +58,7 @@ impl Remotes {
         let is_first = record.delivered < version;
         let is_own = record.own_versions.deliver(version);
         record.delivered = record.delivered.max(version);
-        let is_later = record.take(observed);
+        let is_later = record.replace_if_newer(observed);
         is_later || is_first && !is_own
     }
 
@@ -82,7 +82,7 @@ impl Remotes {
             && record.delivered < observed.resource_version
         {
             record.own_versions.add(observed.resource_version);
-            record.take(observed);
+            record.replace_if_newer(observed);
         }
     }
 
@@ -93,7 +93,7 @@ impl Remotes {
 }
 
 impl RemoteRecord {
-    fn take(&mut self, observed: TargetKyma) -> bool {
+    fn replace_if_newer(&mut self, observed: TargetKyma) -> bool {
         if let Remote::Present(present) = &self.remote
             && present.uid == observed.uid
             && present.resource_version >= observed.resource_version

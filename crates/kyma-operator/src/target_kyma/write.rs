@@ -6,7 +6,7 @@ use kyma_api::{Kyma, KymaStatus, Selection};
 use kyma_sdk::{KymaKey, create_new, is_conflict};
 use serde_json::{Value, json};
 
-use super::{NAME, TargetKyma, annotations_for, is_marked, labels_for, shows, status_for};
+use super::{NAME, TargetKyma, annotations_for, has_owner_metadata, has_status, labels_for, status_for};
 use crate::error::Error;
 use crate::events;
 use crate::selection;
@@ -44,7 +44,7 @@ pub(crate) async fn create_target_kyma(
 }
 
 /// Writes labels, annotations and the hub's status to the target's Kyma if they differ.
-pub(crate) async fn show(
+pub(crate) async fn update(
     state: &State,
     kyma: &Kyma,
     session: &Session,
@@ -52,24 +52,24 @@ pub(crate) async fn show(
     status: &KymaStatus,
 ) -> Result<(), Error> {
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    if !is_marked(remote, kyma) {
+    if !has_owner_metadata(remote, kyma) {
         let mut body = head(state);
         body["metadata"]["uid"] = json!(remote.uid);
         body["metadata"]["labels"] = json!(labels_for(kyma));
         body["metadata"]["annotations"] = json!(annotations_for(kyma));
         let marked = api(state, session).patch(NAME, &params, &Patch::Apply(&body)).await;
-        let marked = marked.map_err(|source| Error::Mark { source })?;
-        wrote(state, kyma, remote, &marked);
+        let marked = marked.map_err(|source| Error::LabelTargetKyma { source })?;
+        record_write(state, kyma, remote, &marked);
     }
     let wanted = status_for(status, &state.runtime.settings.target_namespace);
-    if shows(remote, &wanted) {
+    if has_status(remote, &wanted) {
         return Ok(());
     }
     let mut body = head(state);
     body["status"] = json!(wanted);
     let shown = api(state, session).patch_status(NAME, &params, &Patch::Apply(&body)).await;
-    let shown = shown.map_err(|source| Error::Show { source })?;
-    wrote(state, kyma, remote, &shown);
+    let shown = shown.map_err(|source| Error::WriteTargetStatus { source })?;
+    record_write(state, kyma, remote, &shown);
     Ok(())
 }
 
@@ -88,9 +88,9 @@ fn api(state: &State, session: &Session) -> Api<DynamicObject> {
 
 /// Records the result of a write before the watch delivers it. If it contains changes of other writers to the
 /// selection or labels, only the watch records it, which requeues the Kyma.
-fn wrote(state: &State, kyma: &Kyma, before: &TargetKyma, object: &DynamicObject) {
+fn record_write(state: &State, kyma: &Kyma, before: &TargetKyma, object: &DynamicObject) {
     let Some(now) = TargetKyma::of(object) else { return };
-    if now.spec == before.spec && now.terminating == before.terminating && is_marked(&now, kyma) {
+    if now.spec == before.spec && now.terminating == before.terminating && has_owner_metadata(&now, kyma) {
         state.remotes().record_write(&KymaKey::of(kyma), now);
     }
 }

@@ -93,7 +93,7 @@ fn line_after(
     let resolved =
         ResolvedModule { module: "keda".into(), decision, interest, until: None, configs: ConfigUids::new() };
     let outcome = outcome(&resolved, view, now, before);
-    (line(&outcome), next_look(&outcome))
+    (line(&outcome), next_change(&outcome))
 }
 
 fn outcome<'a>(
@@ -132,7 +132,7 @@ fn behind(state: &str, ready: &str, reason: &str) -> ComponentView {
 #[test]
 fn a_component_that_is_left_alone_is_not_told_as_what_was_ordered_of_it() {
     let to = || Decision::Install(Install { version: "2.0.0".into(), ..install() });
-    let told = |view: &ComponentView| {
+    let reported = |view: &ComponentView| {
         let line = line_of(to(), Some(view), at(9)).0.unwrap();
         (
             line.status.state,
@@ -145,22 +145,22 @@ fn a_component_that_is_left_alone_is_not_told_as_what_was_ordered_of_it() {
     for reason in [Reason::Suspended, Reason::Paused, Reason::SkipReconciliation] {
         let expected = (State::Warning, reason, "1.0.0".to_owned(), waits.to_owned());
         for state in ["Ready", "Processing"] {
-            assert_eq!(told(&behind(state, "Unknown", reason.as_str())), expected);
+            assert_eq!(reported(&behind(state, "Unknown", reason.as_str())), expected);
         }
     }
-    let failed = told(&behind("Error", "Unknown", "Suspended"));
+    let failed = reported(&behind("Error", "Unknown", "Suspended"));
     assert_eq!((failed.0, failed.2.as_str()), (State::Error, "1.0.0"), "what is worse stays");
     let runs = ComponentView { running: Some("2.0.0".into()), ..behind("Ready", "Unknown", "Paused") };
-    assert_eq!((told(&runs).0, told(&runs).2.as_str()), (State::Ready, "2.0.0"), "nothing waits");
+    assert_eq!((reported(&runs).0, reported(&runs).2.as_str()), (State::Ready, "2.0.0"), "nothing waits");
     let new = ComponentView { running: None, ..behind("Processing", "Unknown", "Suspended") };
-    assert_eq!((told(&new).0, told(&new).1), (State::Warning, Reason::Suspended));
-    let works = told(&behind("Processing", "False", "Progressing"));
+    assert_eq!((reported(&new).0, reported(&new).1), (State::Warning, Reason::Suspended));
+    let works = reported(&behind("Processing", "False", "Progressing"));
     assert_eq!((works.0, works.2.as_str()), (State::Processing, "2.0.0"), "it is being upgraded");
 }
 
 #[test]
 fn a_change_of_a_halted_component_is_reported_as_waiting() {
-    let told = |reason: &str, acted_on: Option<i64>| {
+    let reported = |reason: &str, acted_on: Option<i64>| {
         let ready = json!({"type": "Ready", "status": "Unknown", "reason": reason, "message": "why"});
         let reachable = json!({"type": "TargetReachable", "status": "True", "observedGeneration": acted_on});
         let status = json!({
@@ -173,13 +173,13 @@ fn a_change_of_a_halted_component_is_reported_as_waiting() {
     let waits = (State::Warning, Some("a change of the module waits: why".to_owned()));
     let runs = (State::Ready, None);
     for reason in ["Paused", "SkipReconciliation"] {
-        assert_eq!(told(reason, Some(1)), waits, "{reason}");
-        assert_eq!(told(reason, Some(2)), runs, "{reason}");
+        assert_eq!(reported(reason, Some(1)), waits, "{reason}");
+        assert_eq!(reported(reason, Some(2)), runs, "{reason}");
     }
-    assert_eq!(told("Suspended", Some(0)), waits);
-    assert_eq!(told("Suspended", Some(1)), runs, "it was suspended, and nothing else");
-    assert_eq!(told("Paused", None), runs, "its reconciler does not tell");
-    assert_eq!(told("Progressing", Some(2)), runs);
+    assert_eq!(reported("Suspended", Some(0)), waits);
+    assert_eq!(reported("Suspended", Some(1)), runs, "it was suspended, and nothing else");
+    assert_eq!(reported("Paused", None), runs, "its reconciler does not tell");
+    assert_eq!(reported("Progressing", Some(2)), runs);
 }
 
 fn removed() -> Decision {
