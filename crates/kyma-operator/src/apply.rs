@@ -34,7 +34,7 @@ const PARALLEL: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct PlanResult {
     /// Whether a write to a component succeeded.
-    pub(crate) any: bool,
+    pub(crate) has_written: bool,
     pub(crate) failures: BTreeMap<String, Failure>,
     /// Modules whose component lost its finalizer before the deletion request was written.
     pub(crate) missed: BTreeSet<String>,
@@ -96,9 +96,9 @@ pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) 
     for view in &plan.recalls {
         done.push((view.module.clone(), recall(state, view).await.map_err(Failure::from)));
     }
-    let any = done.iter().any(|(_, result)| result.is_ok());
+    let has_written = done.iter().any(|(_, result)| result.is_ok());
     let failures = done.into_iter().filter_map(|(module, result)| Some((module, result.err()?))).collect();
-    PlanResult { any, failures, missed }
+    PlanResult { has_written, failures, missed }
 }
 
 /// Deletes components without removing anything from the target. The status must report it before: after a crash in

@@ -31,13 +31,13 @@ mod status;
 use status::status_of;
 
 /// Message for a Kyma with the label `skip-reconciliation`.
-const SKIPPED: &str = "the label operator.kyma-project.io/skip-reconciliation is true";
+const SKIPPED_MESSAGE: &str = "the label operator.kyma-project.io/skip-reconciliation is true";
 /// Deadline for the target's first list. After it the session is verified again.
-const FIRST_ANSWER: Duration = Duration::from_secs(10);
+const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Evaluation deadline for the rules of ModuleConfigs over one Kyma.
 const RULES_DEADLINE: Duration = Duration::from_secs(10);
 /// Interval for re-reading the target's state that no watch reports.
-const UNTOLD: Duration = Duration::from_secs(30);
+const TARGET_IN_USE_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// Reconciles one Kyma.
 pub(crate) async fn reconcile(
@@ -59,19 +59,19 @@ async fn reconcile_latest(
     let kyma = state.own_writes().latest(object);
     let actor = hand_over::actor(&kyma.metadata);
     if actor.excludes_operators() {
-        return stay_away(state, &kyma, actor).await;
+        return stop_managing(state, &kyma, actor).await;
     }
     let is_going = kyma.metadata.deletion_timestamp.is_some();
     if !is_going && actor == Actor::None && context.paused_operations().writes().is_none() {
         state.record_decision(&KymaKey::of(&kyma));
-        return report::leave_alone(state, &kyma, Reason::SkipReconciliation, SKIPPED).await;
+        return report::write_skipped(state, &kyma, Reason::SkipReconciliation, SKIPPED_MESSAGE).await;
     }
     let done = if is_going {
         // No ModuleConfig is evaluated for a removal.
         state.record_decision(&KymaKey::of(&kyma));
         removal::reconcile(state, &kyma, context).await
     } else {
-        pass_over(state, &kyma, context).await
+        reconcile_existing(state, &kyma, context).await
     };
     // Also after a failure: a mirror shows errors too.
     let mirrored = match context.paused_operations().writes() {
@@ -81,16 +81,20 @@ async fn reconcile_latest(
     done.and_then(|wait| mirrored.map(|()| wait))
 }
 
-async fn pass_over(state: &State, kyma: &Arc<Kyma>, context: &ReconcileContext) -> Result<Wait, Failure> {
+async fn reconcile_existing(
+    state: &State,
+    kyma: &Arc<Kyma>,
+    context: &ReconcileContext,
+) -> Result<Wait, Failure> {
     if let Some(why) = context.paused_operations().writes() {
         state.record_decision(&KymaKey::of(kyma));
-        return report::leave_alone(state, kyma, Reason::Paused, why).await;
+        return report::write_skipped(state, kyma, Reason::Paused, why).await;
     }
     let kyma = claim::ensure_claim(state, kyma).await?;
     let mut observed = match observe::observe(state, &kyma, context).await {
         Ok(Some(observed)) => observed,
-        Ok(None) => return first_answer(state, &kyma).await,
-        Err(failure) => return troubled(state, &kyma, failure).await,
+        Ok(None) => return await_first_list(state, &kyma).await,
+        Err(failure) => return report_failure(state, &kyma, failure).await,
     };
     let decided = loop {
         let entries = govern(state, &observed).await?;
@@ -103,7 +107,7 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, context: &ReconcileContext) 
     if plan.changes_target()
         && let Err(failure) = advance_fencing_generation(state, &mut observed).await
     {
-        return troubled(state, &observed.kyma, failure).await;
+        return report_failure(state, &observed.kyma, failure).await;
     }
     let prerequisites = Prerequisites::apply(state, &observed, &decided, context.paused_operations()).await;
     // A target that does not answer may refuse rules, so the condition of ModuleConfigs waits for it.
@@ -111,7 +115,7 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, context: &ReconcileContext) 
         state.record_decision(&observed.key);
     }
     let applied = apply::apply(state, &plan, observed.authority(context.paused_operations())).await;
-    if let Some(remote) = observed.remote.as_ref().filter(|_| applied.any) {
+    if let Some(remote) = observed.remote.as_ref().filter(|_| applied.has_written) {
         remote.session.fencing_generation_is_used();
     }
     context.repaired(plan.components.len());
@@ -130,7 +134,7 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, context: &ReconcileContext) 
         let status = kyma.status.clone().unwrap_or_default();
         if let Err(failure) = target_kyma::update(state, &kyma, &remote.session, &remote.kyma, &status).await
         {
-            return troubled(state, &kyma, failure.into()).await;
+            return report_failure(state, &kyma, failure.into()).await;
         }
     }
     apply::delete_and_orphan(state, &plan, observed.authority(context.paused_operations())).await?;
@@ -157,7 +161,7 @@ async fn advance_fencing_generation(state: &State, observed: &mut Observation) -
 }
 
 /// Stops work on the Kyma. No status is written, not even the reason: KLM counts every condition.
-async fn stay_away(state: &State, kyma: &Arc<Kyma>, actor: Actor) -> Result<Wait, Failure> {
+async fn stop_managing(state: &State, kyma: &Arc<Kyma>, actor: Actor) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     state.record_decision(&key);
     state.end_session(&key);
@@ -174,11 +178,11 @@ async fn stay_away(state: &State, kyma: &Arc<Kyma>, actor: Actor) -> Result<Wait
 
 /// Waits for the target's first list, which requeues the Kyma. Without one before the deadline, the session is
 /// verified again.
-async fn first_answer(state: &State, kyma: &Arc<Kyma>) -> Result<Wait, Failure> {
+async fn await_first_list(state: &State, kyma: &Arc<Kyma>) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     let opened = state.sessions().get(&key).map(|session| session.opened);
-    let Some(left) = opened.and_then(|opened| FIRST_ANSWER.checked_sub(opened.elapsed())) else {
-        return troubled(state, kyma, Error::AwaitList.into()).await;
+    let Some(left) = opened.and_then(|opened| FIRST_LIST_TIMEOUT.checked_sub(opened.elapsed())) else {
+        return report_failure(state, kyma, Error::AwaitList.into()).await;
     };
     Ok(Wait::Answer(left + Duration::from_millis(100)))
 }
@@ -316,7 +320,7 @@ fn plan_for(
 
 /// Reports the failure in the status and ends the session, so that the next pass verifies the target again. A failure
 /// of the hub is returned unchanged.
-async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<Wait, Failure> {
+async fn report_failure(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     if failure.is_about_hub() {
         return Err(failure);
@@ -326,7 +330,7 @@ async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<W
     let kyma = state.own_writes().latest(Arc::clone(kyma));
     let before = kyma.status.clone().unwrap_or_default();
     let waits = failure.reason == Reason::AwaitingAccess || failure.class == ErrorClass::Transient;
-    let trouble = KymaProblem {
+    let problem = KymaProblem {
         reason: failure.reason,
         message: failure.message.clone(),
         state: if waits { ModuleState::Processing } else { ModuleState::Error },
@@ -339,7 +343,7 @@ async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<W
         channel: None,
         lines: report::lines_before(&before),
         initial: report::initial(state, &kyma),
-        trouble: Some(trouble),
+        problem: Some(problem),
         target: None,
         is_remote: true,
         access_missing: false,
@@ -352,13 +356,13 @@ async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<W
         deleting: false,
     });
     report::write(state, &kyma, &status).await?;
-    Err(patient(failure))
+    Err(retry_if_in_use(failure))
 }
 
 /// Makes the failure retry by time: no event reports that another hub released the target.
-fn patient(failure: Failure) -> Failure {
+fn retry_if_in_use(failure: Failure) -> Failure {
     match failure.reason {
-        Reason::TargetInUse => failure.retry_after(UNTOLD),
+        Reason::TargetInUse => failure.retry_after(TARGET_IN_USE_RETRY_DELAY),
         _ => failure,
     }
 }

@@ -28,20 +28,20 @@ use crate::state::State;
 mod hub_writes;
 mod status;
 mod target;
-mod unseen;
+mod unindexed;
 
 use hub_writes::{carry_out, complete_step, find_missing_components};
 use status::report;
 
 /// Interval for checking components that no watch reports.
-const UNWATCHED: Duration = Duration::from_secs(30);
+const UNWATCHED_POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Message about a cluster that is gone.
-const CLUSTER_GONE: &str =
+const CLUSTER_GONE_MESSAGE: &str =
     "the cluster is gone: its components are deleted, and nothing is removed from the cluster";
 
 /// State of the target, and why it cannot be reached.
-struct Reach {
+struct TargetAccess {
     facts: TargetFacts,
     session: Option<Arc<Session>>,
     failure: Option<Failure>,
@@ -58,24 +58,24 @@ pub(crate) async fn reconcile(
         return Ok(Wait::Event);
     }
     if let Some(why) = context.paused_operations().deletes() {
-        return report::leave_alone(state, kyma, Reason::Paused, why).await;
+        return report::write_skipped(state, kyma, Reason::Paused, why).await;
     }
     if let Err(refused) = local::is_local(state, kyma) {
-        return report::leave_alone(state, kyma, refused.reason, &refused.message).await;
+        return report::write_skipped(state, kyma, refused.reason, &refused.message).await;
     }
     let request = DeletionRequest::of(&kyma.metadata, Timestamp::now());
     let key = KymaKey::of(kyma);
     let is_terminating = scope::is_terminating(state, &key.namespace, Kyma::crd_name()).await?;
     if let (DeletionRequest::Unconfirmed { until: end }, false) = (request, is_terminating) {
         let why = DeletionRequest::message(end);
-        report::leave_alone(state, kyma, Reason::DeletionUnconfirmed, &why).await?;
+        report::write_skipped(state, kyma, Reason::DeletionUnconfirmed, &why).await?;
         return Ok(Wait::Timer(until(end)));
     }
-    go_on(state, kyma, context, is_terminating || request == DeletionRequest::Orphan).await
+    run_next_step(state, kyma, context, is_terminating || request == DeletionRequest::Orphan).await
 }
 
 /// Runs the next step of a deletion that is not halted.
-async fn go_on(
+async fn run_next_step(
     state: &State,
     kyma: &Arc<Kyma>,
     context: &ReconcileContext,
@@ -87,26 +87,26 @@ async fn go_on(
     let unindexed = if nothing_requested {
         BTreeSet::new()
     } else {
-        unseen::unindexed(state, kyma, &components, &missing_components).await?
+        unindexed::find_unindexed(state, kyma, &components, &missing_components).await?
     };
-    let mut reach = reach(state, kyma, &components, &missing_components, context).await?;
+    let mut access = access_target(state, kyma, &components, &missing_components, context).await?;
     let mut facts = DeletionInputs {
         nothing_requested,
         components: &components,
         unindexed: &unindexed,
         has_missing_components: !missing_components.is_empty(),
-        target: reach.facts,
+        target: access.facts,
         declared_gone: kyma.annotations().get(annotations::CLUSTER_GONE).is_some_and(|value| value == "true"),
         now: Timestamp::now(),
         gone_after: state.args.cluster_gone_after,
         ignore: state.args.ignore_policy,
     };
     let mut step = deletion::next_step(&facts);
-    let kyma = &match advance_fencing_generation(state, kyma, &step, &mut reach).await {
+    let kyma = &match advance_fencing_generation(state, kyma, &step, &mut access).await {
         Ok(taken) => taken,
         Err(failure) => {
-            reach = Reach { facts: TargetFacts::Unreachable, session: None, failure: Some(failure) };
-            facts.target = reach.facts;
+            access = TargetAccess { facts: TargetFacts::Unreachable, session: None, failure: Some(failure) };
+            facts.target = access.facts;
             step = deletion::next_step(&facts);
             Arc::clone(kyma)
         }
@@ -115,16 +115,16 @@ async fn go_on(
     let is_last_step = matches!(step, DeletionStep::CleanTarget | DeletionStep::Release)
         && !facts.nothing_requested
         && !gone;
-    if is_last_step && unseen::are_left(state, kyma).await? {
+    if is_last_step && unindexed::has_unwatched_components(state, kyma).await? {
         step = DeletionStep::AwaitUnwatched;
     }
     let done = carry_out(state, kyma, &step, &missing_components, context.paused_operations()).await;
-    if let Some(session) = reach.session.as_ref().filter(|_| done.applied.any) {
+    if let Some(session) = access.session.as_ref().filter(|_| done.applied.has_written) {
         session.fencing_generation_is_used();
     }
-    report(state, kyma, &reach, &step, &facts, &done).await?;
+    report(state, kyma, &access, &step, &facts, &done).await?;
     if gone && matches!(step, DeletionStep::DeleteComponents(_) | DeletionStep::Release) {
-        state.runtime.events.normal(kyma.as_ref(), Reason::ClusterGone, "Delete", CLUSTER_GONE);
+        state.runtime.events.normal(kyma.as_ref(), Reason::ClusterGone, "Delete", CLUSTER_GONE_MESSAGE);
     }
     match step {
         DeletionStep::DeleteComponents(_) | DeletionStep::Finish => {
@@ -133,10 +133,10 @@ async fn go_on(
             Ok(facts.gone_at().filter(|_| !gone).map_or(wait, |moment| Wait::Timer(until(moment))))
         }
         DeletionStep::AwaitComponents { .. } => Ok(Wait::Event),
-        DeletionStep::AwaitUnwatched => Ok(Wait::Timer(UNWATCHED)),
+        DeletionStep::AwaitUnwatched => Ok(Wait::Timer(UNWATCHED_POLL_INTERVAL)),
         DeletionStep::AwaitTarget { gone_at: Some(moment) } => Ok(Wait::Timer(until(moment))),
-        DeletionStep::AwaitTarget { gone_at: None } => reach.failure.map_or(Ok(Wait::Event), Err),
-        DeletionStep::CleanTarget => clean(state, kyma, reach.session, context).await,
+        DeletionStep::AwaitTarget { gone_at: None } => access.failure.map_or(Ok(Wait::Event), Err),
+        DeletionStep::CleanTarget => clean(state, kyma, access.session, context).await,
         DeletionStep::Release => claim::release_kyma(state, kyma).await.map(|()| Wait::Event),
     }
 }
@@ -147,14 +147,14 @@ async fn advance_fencing_generation(
     state: &State,
     kyma: &Arc<Kyma>,
     step: &DeletionStep,
-    reach: &mut Reach,
+    access: &mut TargetAccess,
 ) -> Result<Arc<Kyma>, Failure> {
     let removes = match step {
         DeletionStep::DeleteComponents(deletions) => deletions.iter().any(ComponentDeletion::removes),
         DeletionStep::Finish => true,
         _ => false,
     };
-    let Some(session) = reach.session.as_mut().filter(|_| removes) else { return Ok(Arc::clone(kyma)) };
+    let Some(session) = access.session.as_mut().filter(|_| removes) else { return Ok(Arc::clone(kyma)) };
     let (kyma, taken) = session::advance_fencing_generation(state, kyma, session).await?;
     *session = taken;
     Ok(kyma)
@@ -183,8 +183,8 @@ async fn clean(
             claim::release_kyma(state, kyma).await.map(|()| Wait::Event)
         }
         Ok(false) => {
-            let is_told = state.watches.is_healthy(&session.target, [session::watch_spec(state)]);
-            Ok(if is_told { Wait::Event } else { Wait::Timer(UNWATCHED) })
+            let is_watched = state.watches.is_healthy(&session.target, [session::watch_spec(state)]);
+            Ok(if is_watched { Wait::Event } else { Wait::Timer(UNWATCHED_POLL_INTERVAL) })
         }
         Err(failure) => {
             state.end_session(&KymaKey::of(kyma));
@@ -198,14 +198,14 @@ fn until(moment: Timestamp) -> Duration {
     Duration::try_from(left).unwrap_or_default() + Duration::from_millis(100)
 }
 
-async fn reach(
+async fn access_target(
     state: &State,
     kyma: &Arc<Kyma>,
     components: &[ComponentView],
     missing_components: &[MissingComponent],
     context: &ReconcileContext,
-) -> Result<Reach, Failure> {
-    let none = |facts, failure| Reach { facts, session: None, failure };
+) -> Result<TargetAccess, Failure> {
+    let none = |facts, failure| TargetAccess { facts, session: None, failure };
     if local::is_local(state, kyma)? {
         return Ok(none(TargetFacts::Local, None));
     }
@@ -221,7 +221,7 @@ async fn reach(
         Err(failure) => Err(failure),
     };
     Ok(match opened {
-        Ok(session) => Reach { facts: TargetFacts::Reachable, session: Some(session), failure: None },
+        Ok(session) => TargetAccess { facts: TargetFacts::Reachable, session: Some(session), failure: None },
         Err(failure) => none(TargetFacts::Unreachable, Some(failure)),
     })
 }

@@ -16,7 +16,7 @@ mod write;
 
 pub(crate) use module::{Line, Outcome, line, lines_before, next_change};
 pub(crate) use optional_condition::OptionalCondition;
-pub(crate) use write::{initial, leave_alone, write};
+pub(crate) use write::{initial, write, write_skipped};
 
 /// Conditions that kyma-operator owns; all others are kept.
 const OWN: [&str; 9] = [
@@ -49,7 +49,7 @@ pub(crate) struct StatusInputs<'a> {
     /// Names of the modules in the hub's spec, as the Kyma's initial set; empty if the spec is the user's own.
     pub(crate) initial: BTreeSet<&'a str>,
     /// A problem of the whole Kyma.
-    pub(crate) trouble: Option<KymaProblem>,
+    pub(crate) problem: Option<KymaProblem>,
     /// The target; `None` if it is the hub.
     pub(crate) target: Option<TargetIdentity>,
     /// Whether the target is reached through a session; false if it is the hub.
@@ -129,7 +129,7 @@ fn module_status(facts: &StatusInputs<'_>, line: &Line) -> ModuleStatus {
 }
 
 /// Returns the status of a Kyma that is not reconciled: only Ready changes, to Unknown.
-fn left_alone(
+fn skipped_status(
     before: &KymaStatus,
     generation: Option<i64>,
     (reason, message): (Reason, &str),
@@ -167,10 +167,10 @@ fn state_of(facts: &StatusInputs<'_>) -> State {
         return State::Deleting;
     }
     let modules = facts.lines.iter().map(weight);
-    let trouble = facts.trouble.as_ref().map(|trouble| trouble.state);
+    let problem = facts.problem.as_ref().map(|problem| problem.state);
     let missing = missing(facts).map(|_| State::Warning);
     let catalogue = unsynced_catalogue(facts).map(|_| State::Processing);
-    let all: Vec<State> = modules.chain(trouble).chain(missing).chain(catalogue).collect();
+    let all: Vec<State> = modules.chain(problem).chain(missing).chain(catalogue).collect();
     let has = |state| all.contains(&state);
     if has(State::Error) {
         State::Error
@@ -193,8 +193,8 @@ fn weight(line: &Line) -> State {
 
 /// Returns the text of the last operation, in KLM's words where it has some: tools show them.
 fn operation(facts: &StatusInputs<'_>, state: State) -> String {
-    match (&facts.trouble, state) {
-        (Some(trouble), _) => trouble.message.clone(),
+    match (&facts.problem, state) {
+        (Some(problem), _) => problem.message.clone(),
         (None, State::Ready) => "kyma is ready".to_owned(),
         (None, State::Deleting) => "waiting for modules to be deleted".to_owned(),
         (None, State::Warning) if facts.lines.iter().all(Line::is_settled) => {
@@ -234,8 +234,8 @@ fn conditions(facts: &StatusInputs<'_>, state: State) -> Vec<Condition> {
     } else {
         set(types::MODULES, Status::True, Reason::Ready, "all modules are in ready state");
     }
-    match facts.trouble.as_ref().filter(|trouble| trouble.about_target) {
-        Some(trouble) => set(types::TARGET_REACHABLE, Status::False, trouble.reason, &trouble.message),
+    match facts.problem.as_ref().filter(|problem| problem.about_target) {
+        Some(problem) => set(types::TARGET_REACHABLE, Status::False, problem.reason, &problem.message),
         None if facts.is_remote => {
             set(types::TARGET_REACHABLE, Status::True, Reason::Ready, "the target answers");
             set(types::CRDS_SYNC, Status::True, Reason::Ready, "CRDs are synchronized to the SKR");
@@ -247,7 +247,7 @@ fn conditions(facts: &StatusInputs<'_>, state: State) -> Vec<Condition> {
     } else {
         condition::remove(&mut own, ACCESS_MISSING);
     }
-    let is_fine = !facts.trouble.as_ref().is_some_and(|trouble| trouble.about_target);
+    let is_fine = !facts.problem.as_ref().is_some_and(|problem| problem.about_target);
     if is_fine && !facts.is_remote && !facts.deleting {
         // The hub as target needs no access Secret.
         condition::remove(&mut own, types::TARGET_REACHABLE);
@@ -261,7 +261,7 @@ fn conditions(facts: &StatusInputs<'_>, state: State) -> Vec<Condition> {
         match condition {
             Some(condition) => condition.put(&mut own, facts),
             // Nothing is decided while the target is unreachable, so the condition stays.
-            None if facts.trouble.as_ref().is_some_and(|trouble| trouble.about_target) => {}
+            None if facts.problem.as_ref().is_some_and(|problem| problem.about_target) => {}
             None => drop(condition::remove(&mut own, type_)),
         }
     }
@@ -270,9 +270,9 @@ fn conditions(facts: &StatusInputs<'_>, state: State) -> Vec<Condition> {
 
 /// Returns the Ready condition with reason and message of the worst problem.
 fn ready(facts: &StatusInputs<'_>, state: State) -> (Status, Reason, String) {
-    if let Some(trouble) = &facts.trouble {
-        let status = if facts.deleting { Status::False } else { status_for(trouble.state) };
-        return (status, trouble.reason, trouble.message.clone());
+    if let Some(problem) = &facts.problem {
+        let status = if facts.deleting { Status::False } else { status_for(problem.state) };
+        return (status, problem.reason, problem.message.clone());
     }
     if facts.deleting {
         return (Status::False, Reason::Deleting, "the Kyma is being deleted".to_owned());

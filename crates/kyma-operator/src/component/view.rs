@@ -169,7 +169,7 @@ impl ComponentView {
 
     /// Returns the Ready condition if a Pause or `suspend` stopped the reconciler before it applied the requested
     /// version or another change. The reported state is then that of the running version.
-    pub(crate) fn left_alone(&self) -> Option<&ReadyView> {
+    pub(crate) fn pause_condition(&self) -> Option<&ReadyView> {
         let ready = self.ready.as_ref().filter(|ready| ready.status == "Unknown" && self.is_observed())?;
         let ordered = self.ordered.as_ref()?;
         let waits = match &self.running {

@@ -91,7 +91,7 @@ fn settled(components: &[ComponentView]) -> BTreeMap<String, Timestamp> {
     let is_ready = |view: &&ComponentView| {
         view.state == Some(State::Ready)
             && view.is_observed()
-            && view.left_alone().is_none()
+            && view.pause_condition().is_none()
             && !view.terminating
     };
     let settled = components.iter().filter(is_ready);

@@ -56,7 +56,7 @@ pub(super) fn status_of(
         channel: observed.selection.as_ref().map(|selection| selection.channel.clone()),
         lines,
         initial: report::initial(state, &observed.kyma),
-        trouble: refused_selection(observed),
+        problem: refused_selection(observed),
         target: observed.remote.as_ref().map(|remote| remote.session.identity.clone()),
         is_remote: observed.remote.is_some(),
         access_missing: false,

@@ -8,8 +8,8 @@ use kyma_api::{DeletionPolicy, Kyma, KymaStatus, MandatoryModule, Reason, State 
 use kyma_sdk::{Failure, KymaKey};
 
 use super::hub_writes::{StepResult, find_missing_components};
-use super::unseen::unwatched;
-use super::{CLUSTER_GONE, Reach};
+use super::unindexed::unwatched;
+use super::{CLUSTER_GONE_MESSAGE, TargetAccess};
 use crate::component::{ComponentKind, ComponentView};
 use crate::deletion::{self, DeletionInputs, DeletionStep, TargetFacts};
 use crate::missing_components;
@@ -19,14 +19,14 @@ use crate::resolve::ModuleProblem;
 use crate::state::State;
 
 /// Returns the reason and message of the failure, Pause or missing access Secret that blocks the deletion.
-fn trouble(
+fn blocking_problem(
     step: &DeletionStep,
     gone: bool,
     failure: Option<&Failure>,
     blocked: Option<&ModuleProblem>,
 ) -> Option<(Reason, String)> {
     match (step, failure) {
-        _ if gone => Some((Reason::ClusterGone, CLUSTER_GONE.to_owned())),
+        _ if gone => Some((Reason::ClusterGone, CLUSTER_GONE_MESSAGE.to_owned())),
         (DeletionStep::AwaitTarget { gone_at: Some(moment) }, _) => Some((
             Reason::AwaitingAccess,
             format!(
@@ -56,7 +56,7 @@ fn unindexed_problem(step: &DeletionStep, unindexed: &BTreeSet<String>) -> Optio
 pub(super) async fn report(
     state: &State,
     kyma: &Arc<Kyma>,
-    reach: &Reach,
+    access: &TargetAccess,
     step: &DeletionStep,
     facts: &DeletionInputs<'_>,
     done: &StepResult,
@@ -68,11 +68,8 @@ pub(super) async fn report(
     let views = observe::views(state, &KymaKey::of(kyma), Some(&before));
     let (gone, installed) = (deletion::is_gone(facts), facts.installed());
     let blocked = done.plan.blocked.values().next();
-    let trouble = trouble(step, gone, reach.failure.as_ref(), blocked).map(|(reason, message)| KymaProblem {
-        reason,
-        message,
-        state: ModuleState::Deleting,
-        about_target: true,
+    let problem = blocking_problem(step, gone, access.failure.as_ref(), blocked).map(|(reason, message)| {
+        KymaProblem { reason, message, state: ModuleState::Deleting, about_target: true }
     });
     let status = report::status(&report::StatusInputs {
         before: &before,
@@ -81,10 +78,10 @@ pub(super) async fn report(
         channel: None,
         lines: lines(state, kyma, &before, (&views, &installed), gone, done),
         initial: report::initial(state, kyma),
-        trouble: unindexed_problem(step, facts.unindexed).or(trouble),
+        problem: unindexed_problem(step, facts.unindexed).or(problem),
         target: None,
-        is_remote: reach.session.is_some(),
-        access_missing: matches!(reach.facts, TargetFacts::NoSecret { .. }),
+        is_remote: access.session.is_some(),
+        access_missing: matches!(access.facts, TargetFacts::NoSecret { .. }),
         choice: None,
         mandatory: Some(mandatory(state, &before, &views, &installed)),
         windows: None,
@@ -94,13 +91,13 @@ pub(super) async fn report(
         deleting: true,
     });
     let kyma = report::write(state, kyma, &status).await?;
-    show(state, &kyma, reach).await;
+    update_target(state, &kyma, access).await;
     Ok(())
 }
 
 /// Updates the status on the target while it has a Kyma. Errors are only logged.
-async fn show(state: &State, kyma: &Kyma, reach: &Reach) {
-    let (Some(session), Some(status)) = (&reach.session, &kyma.status) else { return };
+async fn update_target(state: &State, kyma: &Kyma, access: &TargetAccess) {
+    let (Some(session), Some(status)) = (&access.session, &kyma.status) else { return };
     let Some(crate::target_kyma::Remote::Present(remote)) = state.remotes().get(&KymaKey::of(kyma)) else {
         return;
     };
@@ -154,11 +151,12 @@ fn lines(
     for line in &mut lines {
         let module = &line.status.name;
         let view = views.get(module);
-        let told = view.and_then(ComponentView::removal_message).map(|message| (Reason::Deleting, message));
+        let waiting =
+            view.and_then(ComponentView::removal_message).map(|message| (Reason::Deleting, message));
         let blocked = done.plan.blocked.get(module).map(|problem| (problem.reason, problem.message.clone()));
         let failed =
             done.applied.failures.get(module).map(|failure| (failure.reason, failure.message.clone()));
-        let (reason, message) = failed.or(blocked).or(told).unwrap_or((Reason::Deleting, String::new()));
+        let (reason, message) = failed.or(blocked).or(waiting).unwrap_or((Reason::Deleting, String::new()));
         let removes = view.is_some_and(|view| view.deletion_policy == DeletionPolicy::Delete);
         let leaves = done
             .plan
@@ -229,7 +227,7 @@ mod tests {
         let moment = Timestamp::from_second(1_800_000_000).unwrap();
         let waiting = DeletionStep::AwaitTarget { gone_at: Some(moment) };
         let reason = |step: &DeletionStep, gone, failure: Option<&Failure>| {
-            trouble(step, gone, failure, None).map(|(reason, _)| reason)
+            blocking_problem(step, gone, failure, None).map(|(reason, _)| reason)
         };
         assert_eq!(reason(&DeletionStep::DeleteComponents(vec![]), true, None), Some(Reason::ClusterGone));
         assert_eq!(reason(&waiting, false, None), Some(Reason::AwaitingAccess));
@@ -238,7 +236,7 @@ mod tests {
         assert_eq!(reason(&waiting, false, Some(&silent)), Some(Reason::TargetTimeout));
         assert_eq!(reason(&DeletionStep::CleanTarget, false, None), None);
         let missing = ModuleProblem::warning(Reason::ModuleTemplateMissing, "");
-        let blocked = trouble(&DeletionStep::Finish, false, None, Some(&missing));
+        let blocked = blocking_problem(&DeletionStep::Finish, false, None, Some(&missing));
         assert_eq!(blocked.map(|(reason, _)| reason), Some(Reason::ModuleTemplateMissing));
     }
 }

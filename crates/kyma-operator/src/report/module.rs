@@ -123,8 +123,8 @@ fn installing(outcome: &Outcome<'_>, install: &Install, held_back: Option<&Modul
     .filter(|part| !part.is_empty())
     .collect::<Vec<_>>()
     .join("; ");
-    let left_alone = outcome.view.filter(|view| view.left_alone().is_some());
-    let running = left_alone.and_then(|view| view.running.clone());
+    let paused = outcome.view.filter(|view| view.pause_condition().is_some());
+    let running = paused.and_then(|view| view.running.clone());
     let has_default = outcome.view.is_none_or(|view| view.resource_policy == ResourcePolicy::CreateAndDelete);
     // The reconciler reports only an existing default CR.
     let resource = outcome.view.filter(|_| has_default).and_then(|view| view.default_resource.clone());
@@ -189,8 +189,8 @@ fn progress(outcome: &Outcome<'_>) -> (State, Reason, String) {
         return unobserved(outcome, view);
     }
     let state = view.state.unwrap_or(State::Processing);
-    if let Some(ready) = view.left_alone().filter(|_| !matches!(state, State::Error | State::Deleting)) {
-        return left_alone(view, ready);
+    if let Some(ready) = view.pause_condition().filter(|_| !matches!(state, State::Error | State::Deleting)) {
+        return paused_progress(view, ready);
     }
     let message = view.ready.as_ref().map(|ready| ready.message.clone()).unwrap_or_default();
     let reported = view.ready.as_ref().and_then(|ready| Reason::from_word(&ready.reason));
@@ -203,7 +203,7 @@ fn progress(outcome: &Outcome<'_>) -> (State, Reason, String) {
 
 /// Returns Warning while a Pause or `suspend` halts the component's reconciler: the change waits for a user to end
 /// that, as for a paused Kyma.
-fn left_alone(view: &ComponentView, ready: &ReadyView) -> (State, Reason, String) {
+fn paused_progress(view: &ComponentView, ready: &ReadyView) -> (State, Reason, String) {
     let ordered = view.ordered.as_deref().unwrap_or_default();
     let waits = if view.running.as_deref() == Some(ordered) {
         "a change of the module waits".to_owned()

@@ -20,7 +20,7 @@ fn facts<'a>(before: &'a KymaStatus, lines: &[Line], now: Timestamp) -> StatusIn
         channel: Some("regular".into()),
         lines: lines.to_vec(),
         initial: BTreeSet::from(["keda"]),
-        trouble: None,
+        problem: None,
         target: None,
         is_remote: true,
         access_missing: false,
@@ -119,14 +119,14 @@ fn a_catalogue_that_is_not_on_the_target_is_work_under_way() {
 #[test]
 fn trouble_with_the_target_leaves_what_is_known_of_modules() {
     let before = status(&facts(&KymaStatus::default(), &[line_in(State::Ready, Reason::Ready)], at(0)));
-    let trouble = KymaProblem {
+    let problem = KymaProblem {
         reason: Reason::TargetUnreachable,
         message: "the target cannot be reached".into(),
         state: State::Error,
         about_target: true,
     };
     let lines = [line_in(State::Ready, Reason::Ready)];
-    let after = status(&StatusInputs { trouble: Some(trouble), ..facts(&before, &lines, at(9)) });
+    let after = status(&StatusInputs { problem: Some(problem), ..facts(&before, &lines, at(9)) });
     assert_eq!(after.state, Some(State::Error));
     assert_eq!(after.modules, before.modules);
     assert_eq!(of(&after, types::TARGET_REACHABLE).reason, "TargetUnreachable");
@@ -145,14 +145,15 @@ fn a_stored_condition_of_the_former_type_is_renamed() {
     for held in conditions.filter(|held| held.type_ == types::RESOURCE_RULES_APPLIED) {
         held.type_ = "ResourceRules".to_owned();
     }
-    let trouble = KymaProblem {
+    let problem = KymaProblem {
         reason: Reason::TargetUnreachable,
         message: "the target cannot be reached".into(),
         state: State::Error,
         about_target: true,
     };
-    let unreachable = status(&StatusInputs { trouble: Some(trouble), ..facts(&stored, &lines, at(9)) });
-    let left = left_alone(&stored, Some(1), (Reason::TargetUnreachable, "the operators are paused"), at(9));
+    let unreachable = status(&StatusInputs { problem: Some(problem), ..facts(&stored, &lines, at(9)) });
+    let left =
+        skipped_status(&stored, Some(1), (Reason::TargetUnreachable, "the operators are paused"), at(9));
     for after in [&unreachable, &left] {
         let applied = of(after, types::RESOURCE_RULES_APPLIED);
         assert_eq!(applied, of(&before, types::RESOURCE_RULES_APPLIED), "the target was not asked");
@@ -195,12 +196,16 @@ fn missing_access_is_reported_with_its_time_until_it_returns() {
 #[test]
 fn a_kyma_that_is_left_alone_says_so_and_keeps_the_rest() {
     let before = status(&facts(&KymaStatus::default(), &[line_in(State::Ready, Reason::Ready)], at(0)));
-    let after = left_alone(&before, Some(2), (Reason::Paused, "Pause p holds"), at(9));
+    let after = skipped_status(&before, Some(2), (Reason::Paused, "Pause p holds"), at(9));
     let ready = of(&after, types::READY);
     assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("Unknown", "Paused"));
     assert_eq!((after.state, &after.modules), (before.state, &before.modules));
     assert_eq!(of(&after, types::MODULES), of(&before, types::MODULES));
-    assert_eq!(left_alone(&after, Some(2), (Reason::Paused, "Pause p holds"), at(99)), after, "said once");
+    assert_eq!(
+        skipped_status(&after, Some(2), (Reason::Paused, "Pause p holds"), at(99)),
+        after,
+        "said once"
+    );
 }
 
 #[test]
@@ -239,15 +244,15 @@ fn a_wait_for_a_window_is_reported_until_the_next_decision() {
     let nothing = KymaStatus::default();
     let first = status(&StatusInputs { windows: Some(told), ..facts(&nothing, &[], at(0)) });
     assert_eq!(of(&first, types::MAINTENANCE_WINDOW).message, "keda: it waits");
-    let trouble = |about_target| {
+    let problem = |about_target| {
         let (reason, state) = (Reason::TargetUnreachable, State::Error);
         Some(KymaProblem { reason, message: String::new(), state, about_target })
     };
     assert!(
-        has(&status(&StatusInputs { trouble: trouble(true), ..facts(&first, &[], at(1)) })),
+        has(&status(&StatusInputs { problem: problem(true), ..facts(&first, &[], at(1)) })),
         "nothing was decided"
     );
-    assert!(!has(&status(&StatusInputs { trouble: trouble(false), ..facts(&first, &[], at(1)) })));
+    assert!(!has(&status(&StatusInputs { problem: problem(false), ..facts(&first, &[], at(1)) })));
     assert!(!has(&status(&facts(&first, &[], at(1)))));
 }
 

@@ -11,7 +11,7 @@ use kyma_api::{Kyma, KymaStatus, Reason, State as ModuleState, TargetIdentity};
 use kyma_sdk::{Failure, KymaKey, Wait, apply_status, hub_apply, is_absent};
 use serde_json::json;
 
-use super::{left_alone, own_conditions};
+use super::{own_conditions, skipped_status};
 use crate::FIELD_MANAGER;
 use crate::error::Error;
 use crate::events;
@@ -54,7 +54,7 @@ async fn show_refusal(state: &State, api: &Api<Kyma>, kyma: &Arc<Kyma>, source: 
     state.runtime.events.warning(kyma.as_ref(), failure.reason, "Reconcile", &failure.message);
     let before = kyma.status.clone().unwrap_or_default();
     let generation = kyma.metadata.generation;
-    let mut shown = left_alone(&before, generation, (failure.reason, &failure.message), Timestamp::now());
+    let mut shown = skipped_status(&before, generation, (failure.reason, &failure.message), Timestamp::now());
     shown.state = Some(ModuleState::Error);
     let shown = own_part(&shown);
     if own_part(&before) == shown {
@@ -80,14 +80,14 @@ async fn write_if_unchanged(api: &Api<Kyma>, kyma: &Kyma, wanted: &KymaStatus) -
 }
 
 /// Writes only the reason why nothing is decided; all other fields stay.
-pub(crate) async fn leave_alone(
+pub(crate) async fn write_skipped(
     state: &State,
     kyma: &Arc<Kyma>,
     reason: Reason,
     why: &str,
 ) -> Result<Wait, Failure> {
     let before = kyma.status.clone().unwrap_or_default();
-    let status = left_alone(&before, kyma.metadata.generation, (reason, why), Timestamp::now());
+    let status = skipped_status(&before, kyma.metadata.generation, (reason, why), Timestamp::now());
     write(state, kyma, &status).await?;
     Ok(Wait::Event)
 }

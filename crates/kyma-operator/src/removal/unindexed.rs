@@ -25,8 +25,8 @@ struct RecordedComponent {
 
 /// Returns the modules whose recorded component the hub has but the index lacks. An incomplete list removes components
 /// from the index; only a read of each by name proves that it does not exist. Components of kinds without a watch are
-/// left to [`are_left`], and lost modules to the creation of their component, which fails if it exists.
-pub(super) async fn unindexed(
+/// left to [`has_unwatched_components`], and lost modules to the creation of their component, which fails if it exists.
+pub(super) async fn find_unindexed(
     state: &State,
     kyma: &Kyma,
     components: &[ComponentView],
@@ -87,7 +87,7 @@ fn api(state: &State, kyma: &KymaKey, kind: &ComponentKind, plural: &str) -> Api
 
 /// Reports whether the hub has such components, by live reads of kinds without a watch. A kind that is served or
 /// removed requeues the Kyma.
-pub(super) async fn are_left(state: &State, kyma: &Kyma) -> Result<bool, Error> {
+pub(super) async fn has_unwatched_components(state: &State, kyma: &Kyma) -> Result<bool, Error> {
     let key = KymaKey::of(kyma);
     let kinds = unwatched(&state.kinds(), kyma.status.as_ref());
     if kinds.is_empty() {
@@ -206,14 +206,14 @@ mod tests {
         hub.always(path("by-name"), Answer::json(&metadata("by-name")));
         hub.always(path(&beacon), absent(&beacon));
         hub.always(path(&warden), Answer::json(&metadata(&warden)));
-        let found = unindexed(&state, &kyma(), &[], &missing_components()).await.unwrap();
+        let found = find_unindexed(&state, &kyma(), &[], &missing_components()).await.unwrap();
         assert_eq!(found, BTreeSet::from(["lantern".to_owned(), "warden".to_owned()]));
         assert_eq!(hub.requests().len(), 3, "{:?}", hub.requests());
 
         hub.clear();
         hub.always(path("by-name"), Answer::text(404, "404 page not found\n"));
         assert!(
-            unindexed(&state, &kyma(), &[], &missing_components()).await.is_err(),
+            find_unindexed(&state, &kyma(), &[], &missing_components()).await.is_err(),
             "a proxy proves nothing"
         );
     }
@@ -229,7 +229,7 @@ mod tests {
         hub.always(RequestMatcher::path(COMPONENTS).query("by-name"), list(&[metadata("by-name")]));
         hub.always(RequestMatcher::path(COMPONENTS).query("fieldSelector"), list(&[]));
         hub.always(RequestMatcher::path(COMPONENTS), Answer::failure(403, "Forbidden", "no get"));
-        let found = unindexed(&state, &kyma(), &[], &missing_components()).await.unwrap();
+        let found = find_unindexed(&state, &kyma(), &[], &missing_components()).await.unwrap();
         assert_eq!(found, BTreeSet::from(["lantern".to_owned()]));
     }
 
