@@ -37,7 +37,7 @@ use target_policies::Versions;
 /// Group of policies and bindings.
 const GROUP: &str = "admissionregistration.k8s.io";
 /// Kinds in the order in which they are applied: a binding without its policy has no effect.
-const KINDS: [&str; 2] = [POLICY, BINDING];
+const POLICY_KINDS: [&str; 2] = [POLICY, BINDING];
 
 /// Applies the policies to a Kyma's target and deletes obsolete ones. Returns `None` if none is desired and this
 /// succeeded.
@@ -206,7 +206,7 @@ pub(crate) async fn clean(
     named.extend(found.keys().map(|id| id.name.clone()));
     named.extend(state.policies().undesired(&key));
     for name in named {
-        for kind in KINDS {
+        for kind in POLICY_KINDS {
             let id = Id { kind, name: name.clone() };
             if found.contains_key(&id) {
                 continue;
@@ -283,7 +283,7 @@ async fn list_policies(
     none_is_desired: bool,
 ) -> Result<BTreeMap<Id, DynamicObject>, Error> {
     let mut found = BTreeMap::new();
-    for kind in KINDS {
+    for kind in POLICY_KINDS {
         let listed = match api(target, kind).list(&ListParams::default().labels(&selector(kyma))).await {
             Ok(listed) => listed.items,
             Err(source) => {

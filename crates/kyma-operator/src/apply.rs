@@ -28,7 +28,7 @@ use deletion_requests::recall;
 pub(crate) use deletion_requests::request_deletion;
 
 /// Maximum number of concurrent writes for one Kyma.
-const PARALLEL: usize = 8;
+const MAX_CONCURRENT_WRITES: usize = 8;
 
 /// Result of a plan: failures by module.
 #[derive(Debug, Default)]
@@ -75,7 +75,7 @@ pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) 
         .map(|desired| async move {
             (desired.module.clone(), component(state, &desired).await.map_err(Failure::from))
         })
-        .buffer_unordered(PARALLEL);
+        .buffer_unordered(MAX_CONCURRENT_WRITES);
     done.extend(components.collect::<Vec<_>>().await);
     let mut missed = BTreeSet::new();
     for deletion in plan.deletions.iter().filter(|deletion| deletion.removes()) {

@@ -8,4 +8,4 @@ mod view;
 pub(crate) use content::{TemplateRecord, TemplateRecords};
 pub(crate) use index::{ComponentId, Components};
 pub(crate) use kind::{ComponentKind, kind_of};
-pub(crate) use view::{ComponentView, MANUAL};
+pub(crate) use view::{ComponentView, MANUAL_UPGRADE_MODE};

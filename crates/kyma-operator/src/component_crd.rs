@@ -14,9 +14,9 @@ use crate::component::ComponentKind;
 use crate::resolve::{ModuleProblem, compare};
 
 /// Label on an installed component CRD: the module that brought it. Set beside [`kyma_api::labels::COMPONENT_CRD`].
-pub(crate) const MODULE_MARK: &str = "component.kyma-project.io/crd-of";
+pub(crate) const MODULE_LABEL: &str = "component.kyma-project.io/crd-of";
 /// Annotation on an installed component CRD: the module version that brought it.
-pub(crate) const VERSION_MARK: &str = annotations::CRD_VERSION;
+pub(crate) const VERSION_ANNOTATION: &str = annotations::CRD_VERSION;
 
 /// Reports whether the group cannot contain component kinds.
 fn is_reserved(group: &str) -> bool {
@@ -124,7 +124,7 @@ fn check_names(offer: &Offer<'_>) -> Result<(), ModuleProblem> {
 fn check_mark(offer: &Offer<'_>, live: &CustomResourceDefinition) -> Result<(), ModuleProblem> {
     let label = |name: &str| live.metadata.labels.as_ref()?.get(name);
     let owner =
-        label(MODULE_MARK).filter(|_| label(labels::COMPONENT_CRD).is_some_and(|mark| mark == "true"));
+        label(MODULE_LABEL).filter(|_| label(labels::COMPONENT_CRD).is_some_and(|mark| mark == "true"));
     match owner {
         Some(owner) if *owner == kyma_api::names::label_value(offer.module) => Ok(()),
         Some(owner) => {
@@ -144,7 +144,7 @@ fn check_mark(offer: &Offer<'_>, live: &CustomResourceDefinition) -> Result<(), 
 }
 
 fn is_newer(offer: &Offer<'_>, live: &CustomResourceDefinition) -> bool {
-    let mark = live.metadata.annotations.as_ref().and_then(|annotations| annotations.get(VERSION_MARK));
+    let mark = live.metadata.annotations.as_ref().and_then(|annotations| annotations.get(VERSION_ANNOTATION));
     mark.is_none_or(|mark| compare(offer.version, mark).is_none_or(std::cmp::Ordering::is_gt))
 }
 
@@ -170,9 +170,10 @@ fn marked(offer: &Offer<'_>, versions: Vec<CustomResourceDefinitionVersion>) -> 
     crd.metadata.name.clone_from(&offer.crd.metadata.name);
     crd.metadata.labels = Some(BTreeMap::from([
         (labels::COMPONENT_CRD.to_owned(), "true".to_owned()),
-        (MODULE_MARK.to_owned(), kyma_api::names::label_value(offer.module)),
+        (MODULE_LABEL.to_owned(), kyma_api::names::label_value(offer.module)),
     ]));
-    crd.metadata.annotations = Some(BTreeMap::from([(VERSION_MARK.to_owned(), offer.version.to_owned())]));
+    crd.metadata.annotations =
+        Some(BTreeMap::from([(VERSION_ANNOTATION.to_owned(), offer.version.to_owned())]));
     crd.spec.versions = versions;
     crd
 }

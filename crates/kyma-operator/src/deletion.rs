@@ -22,7 +22,7 @@ pub enum IgnorePolicy {
 }
 
 /// Reason in deletion requests.
-const REASON: DeletionReason = DeletionReason::KymaDeleted;
+const REQUEST_REASON: DeletionReason = DeletionReason::KymaDeleted;
 
 /// Observed state of a Kyma that is being deleted.
 #[derive(Debug)]
@@ -155,7 +155,8 @@ pub(crate) fn next_step(facts: &DeletionInputs<'_>) -> DeletionStep {
         return DeletionStep::Release;
     }
     if is_gone(facts) {
-        let deletions = pending(facts.components, |component| ComponentDeletion::orphan(component, REASON));
+        let deletions =
+            pending(facts.components, |component| ComponentDeletion::orphan(component, REQUEST_REASON));
         return match (deletions.is_empty(), facts.components.is_empty()) {
             (_, true) if !facts.unindexed.is_empty() => DeletionStep::AwaitUnwatched,
             (_, true) => DeletionStep::Release,
@@ -163,8 +164,9 @@ pub(crate) fn next_step(facts: &DeletionInputs<'_>) -> DeletionStep {
             (true, false) => await_components(facts.components),
         };
     }
-    let deletions =
-        pending(facts.components, |component| ComponentDeletion::remove(component, facts.ignore, REASON));
+    let deletions = pending(facts.components, |component| {
+        ComponentDeletion::remove(component, facts.ignore, REQUEST_REASON)
+    });
     if !deletions.is_empty() {
         return DeletionStep::DeleteComponents(deletions);
     }

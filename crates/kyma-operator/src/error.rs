@@ -6,7 +6,7 @@ use kyma_sdk::{DeleteError, Failure, KymaKey, WatchLimit};
 use crate::component::ComponentKind;
 
 /// Delay before a refused status write is retried.
-const REFUSED_STATUS: std::time::Duration = std::time::Duration::from_mins(1);
+const REFUSED_STATUS_RETRY_DELAY: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// A failed action. The text names the action; [`Failure`] adds the answer of the API server.
 #[derive(Debug, thiserror::Error)]
@@ -127,7 +127,7 @@ impl From<Error> for Failure {
                 let failure = Self::hub(&action, &source);
                 // A user's value may cause the refusal, and the user changes it on the target.
                 let is_refused = failure.reason == Reason::HubRefused;
-                if is_refused { failure.retry_after(REFUSED_STATUS) } else { failure }
+                if is_refused { failure.retry_after(REFUSED_STATUS_RETRY_DELAY) } else { failure }
             }
             Error::Claim { source, .. }
             | Error::ReportConfig { source, .. }

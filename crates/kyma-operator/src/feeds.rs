@@ -29,7 +29,7 @@ mod pauses;
 pub(crate) use configs::{accept_proven_deletions, report as report_on_configs};
 
 /// Sender that signals the first complete list of a feed.
-type Announce = Option<oneshot::Sender<()>>;
+type FirstListSender = Option<oneshot::Sender<()>>;
 
 /// Starts all feeds; each runs until the process shuts down. Returns once every index holds a complete list.
 pub(crate) async fn start(state: &Arc<State>, kymas: &Store<Kyma>) {
@@ -94,7 +94,11 @@ impl CatalogueKind for ModuleReleaseMeta {
 }
 
 /// Keeps one kind of the catalogue in the index and requeues affected Kymas.
-async fn follow_catalogue<K: CatalogueKind>(state: Arc<State>, kymas: Store<Kyma>, mut first: Announce) {
+async fn follow_catalogue<K: CatalogueKind>(
+    state: Arc<State>,
+    kymas: Store<Kyma>,
+    mut first: FirstListSender,
+) {
     let mut events = pin!(feed::<K>(&state.runtime));
     while let Some(event) = events.next().await {
         match event {
@@ -115,14 +119,14 @@ async fn follow_catalogue<K: CatalogueKind>(state: Arc<State>, kymas: Store<Kyma
                     let affected = K::delete(&mut state.catalogue_mut(), name);
                     wake(&state, &kymas, affected);
                 }
-                announce(&mut first);
+                signal_first_list(&mut first);
             }
         }
     }
 }
 
 /// Watches CRDs in the groups of component kinds. Starts a watch for each kind that satisfies the contract.
-async fn follow_crds(state: Arc<State>, mut first: Announce) {
+async fn follow_crds(state: Arc<State>, mut first: FirstListSender) {
     let api: Api<CustomResourceDefinition> = Api::all(state.runtime.hub.clone());
     let mut events = pin!(hub_watch(api, watcher::Config::default()).filter_map(|event| ready(event.ok())));
     let mut watched: HashMap<GroupKind, JoinHandle<()>> = HashMap::new();
@@ -146,7 +150,7 @@ async fn follow_crds(state: Arc<State>, mut first: Announce) {
                 // A later list, after a break of the watch, must not wait for a kind that cannot be listed.
                 if first.is_some() {
                     futures::future::join_all(starting.drain(..)).await;
-                    announce(&mut first);
+                    signal_first_list(&mut first);
                 }
                 starting.clear();
             }
@@ -208,7 +212,7 @@ fn is_established(crd: &CustomResourceDefinition) -> bool {
         .any(|condition| condition.type_ == "Established" && condition.status == "True")
 }
 
-fn announce(first: &mut Announce) {
+fn signal_first_list(first: &mut FirstListSender) {
     if let Some(first) = first.take() {
         // The receiver is gone during shutdown.
         first.send(()).ok();

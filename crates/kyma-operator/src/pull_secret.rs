@@ -18,7 +18,7 @@ mod copy;
 pub(crate) mod watch;
 
 /// Name that the role on targets permits: the right to read all Secrets there would be too wide.
-pub(crate) const USUAL_NAME: &str = "skr-image-pull-secret";
+pub(crate) const DEFAULT_SECRET_NAME: &str = "skr-image-pull-secret";
 
 /// Copies the Secret to a Kyma's target. Returns `None` if no Secret is configured, or if the target is the hub
 /// itself.

@@ -215,7 +215,7 @@ fn target() -> Vec<Rule> {
             "pull secret: the copy of the hub's, if --skr-image-pull-secret gives it this name; another name takes a \
              rule of its own",
         )
-        .named(&[crate::pull_secret::USUAL_NAME]),
+        .named(&[crate::pull_secret::DEFAULT_SECRET_NAME]),
         Rule::new(
             ADMISSION,
             &["validatingadmissionpolicies", "validatingadmissionpolicybindings"],

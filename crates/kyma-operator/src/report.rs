@@ -19,7 +19,7 @@ pub(crate) use optional_condition::OptionalCondition;
 pub(crate) use write::{initial, write, write_skipped};
 
 /// Conditions that kyma-operator owns; all others are kept.
-const OWN: [&str; 9] = [
+const OWN_CONDITION_TYPES: [&str; 9] = [
     types::READY,
     types::MODULES,
     types::CRDS_SYNC,
@@ -150,7 +150,7 @@ fn skipped_status(
 /// Returns the operator's conditions as stored.
 fn own_conditions(status: &KymaStatus) -> Vec<Condition> {
     let all = status.conditions.iter().flatten();
-    all.filter(|condition| OWN.contains(&condition.type_.as_str())).cloned().collect()
+    all.filter(|condition| OWN_CONDITION_TYPES.contains(&condition.type_.as_str())).cloned().collect()
 }
 
 /// Returns the operator's conditions. The stored one of the former type `ResourceRules` has its present type.

@@ -145,15 +145,15 @@ impl Selection {
     }
 }
 
-const SKIP_WINDOWS: &str = "skipMaintenanceWindows";
+const SKIP_WINDOWS_FIELD: &str = "skipMaintenanceWindows";
 
 /// Reports whether the spec skips maintenance windows.
 pub(crate) fn skips_windows(spec: &Value) -> bool {
-    spec.get(SKIP_WINDOWS) == Some(&Value::Bool(true))
+    spec.get(SKIP_WINDOWS_FIELD) == Some(&Value::Bool(true))
 }
 
 /// Fields of an entry that only the hub sets.
-const HUB_ONLY: [&str; 1] = ["remoteModuleTemplateRef"];
+const HUB_ONLY_FIELDS: [&str; 1] = ["remoteModuleTemplateRef"];
 
 /// Reduces the spec of a target's Kyma to the fields that users may set. Of a list above the limit only the length is
 /// kept.
@@ -162,8 +162,8 @@ pub(crate) fn reduced(spec: &Value) -> Value {
     if let Some(channel) = spec.get("channel") {
         kept.insert("channel".to_owned(), channel.clone());
     }
-    if let Some(skips) = spec.get(SKIP_WINDOWS).filter(|skips| skips.is_boolean()) {
-        kept.insert(SKIP_WINDOWS.to_owned(), skips.clone());
+    if let Some(skips) = spec.get(SKIP_WINDOWS_FIELD).filter(|skips| skips.is_boolean()) {
+        kept.insert(SKIP_WINDOWS_FIELD.to_owned(), skips.clone());
     }
     match spec.get("modules") {
         Some(Value::Array(modules)) if modules.len() > limits::MODULES => {
@@ -174,7 +174,7 @@ pub(crate) fn reduced(spec: &Value) -> Value {
     }
     for module in kept.get_mut("modules").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Value::Object(module) = module {
-            module.retain(|field, _| !HUB_ONLY.contains(&field.as_str()));
+            module.retain(|field, _| !HUB_ONLY_FIELDS.contains(&field.as_str()));
         }
     }
     Value::Object(kept)

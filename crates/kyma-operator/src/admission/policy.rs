@@ -18,7 +18,7 @@ pub(super) const BINDING: &str = "ValidatingAdmissionPolicyBinding";
 
 /// Match condition: changes of metadata are always allowed, and so are objects with a deletionTimestamp, whose
 /// finalizers have to be removed.
-const IS_JUDGED: &str = "!has(object.metadata.deletionTimestamp) && (request.operation == 'CREATE' \
+const MATCH_CONDITION: &str = "!has(object.metadata.deletionTimestamp) && (request.operation == 'CREATE' \
     || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec)";
 
 /// Kind and name of a policy or binding on a target.
@@ -92,7 +92,7 @@ fn policy(group: &str, resource: &str, rules: &[&ResourceRule]) -> Value {
             "operations": ["CREATE", "UPDATE"],
             "resources": [resource],
         }] },
-        "matchConditions": [{ "name": "is-judged", "expression": IS_JUDGED }],
+        "matchConditions": [{ "name": "is-judged", "expression": MATCH_CONDITION }],
         "validations": rules.iter().map(validation).collect::<Vec<_>>(),
     })
 }

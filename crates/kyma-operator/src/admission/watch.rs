@@ -6,13 +6,13 @@ use kyma_sdk::{KymaKey, ObjectEvent, WatchSpec};
 
 use super::policy::Id;
 use super::target_policies::Versions;
-use super::{GROUP, KINDS, resource, selector};
+use super::{GROUP, POLICY_KINDS, resource, selector};
 use crate::state::State;
 
 /// Returns the watches of a Kyma's policies and bindings on its target.
 pub(crate) fn watch_specs(kyma: &KymaKey) -> impl Iterator<Item = WatchSpec> {
     let labels = selector(kyma);
-    KINDS
+    POLICY_KINDS
         .into_iter()
         .map(move |kind| WatchSpec { labels: Some(labels.clone()), ..WatchSpec::in_kind(&resource(kind)) })
 }
@@ -24,7 +24,7 @@ pub(crate) fn is_of(watch_spec: &WatchSpec) -> bool {
 
 /// Records an event of a target's watch of policies. Returns true if a policy differs from the applied version.
 pub(crate) fn record_event(state: &State, kyma: &KymaKey, at: &WatchSpec, event: &ObjectEvent) -> bool {
-    let Some(kind) = KINDS.into_iter().find(|kind| *kind == at.kind) else { return false };
+    let Some(kind) = POLICY_KINDS.into_iter().find(|kind| *kind == at.kind) else { return false };
     let id = |object: &DynamicObject| Id { kind, name: object.name_any() };
     let version =
         |object: &DynamicObject| object.resource_version().and_then(|version| version.parse::<u64>().ok());

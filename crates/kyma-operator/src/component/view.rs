@@ -18,7 +18,7 @@ use crate::config::{self, ConfigUids};
 use crate::owned;
 
 /// Value of [`annotations::UPGRADE_MODE`].
-pub(crate) const MANUAL: &str = "Manual";
+pub(crate) const MANUAL_UPGRADE_MODE: &str = "Manual";
 
 /// The fields of a component that kyma-operator reads.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
@@ -231,7 +231,7 @@ fn owner_of(object: &DynamicObject) -> Option<&OwnerReference> {
 
 fn is_manual(meta: &ObjectMeta) -> bool {
     let mode = meta.annotations.as_ref().and_then(|set| set.get(annotations::UPGRADE_MODE));
-    mode.is_some_and(|mode| mode == MANUAL)
+    mode.is_some_and(|mode| mode == MANUAL_UPGRADE_MODE)
 }
 
 fn has_default_resource(object: &DynamicObject) -> bool {

@@ -10,10 +10,10 @@ use super::{Config, ConfigCounts};
 /// Maximum number of Kymas that the message about `resourceRules` names.
 const MAX_NAMED_KYMAS: usize = 10;
 /// Addition to messages while counts are incomplete.
-const INCOMPLETE: &str = "; the counts lack Kymas that could not be evaluated since the operator started, such as \
+const INCOMPLETE_COUNTS_MESSAGE: &str = "; the counts lack Kymas that could not be evaluated since the operator started, such as \
                           those whose targets do not answer";
 /// Conditions of this operator.
-const OWN: [&str; 2] = [types::READY, types::RESOURCE_RULES_APPLIED];
+const OWN_CONDITION_TYPES: [&str; 2] = [types::READY, types::RESOURCE_RULES_APPLIED];
 
 /// Returns the next status; `None` if it equals the current one. Without `counts` the status keeps the current ones.
 pub(crate) fn next(
@@ -26,12 +26,13 @@ pub(crate) fn next(
     let mut conditions: Vec<Condition> = current.conditions.clone().unwrap_or_default();
     let (old, new) = (types::DEPRECATED_RESOURCE_RULES, types::RESOURCE_RULES_APPLIED);
     let mut changed = condition::rename(&mut conditions, old, new);
-    conditions.retain(|condition| OWN.contains(&condition.type_.as_str()));
+    conditions.retain(|condition| OWN_CONDITION_TYPES.contains(&condition.type_.as_str()));
     let generation = config.revision.1;
     // Without counts the status keeps its previous counts, which may be incomplete.
-    let was_incomplete = || conditions.iter().any(|condition| condition.message.ends_with(INCOMPLETE));
+    let was_incomplete =
+        || conditions.iter().any(|condition| condition.message.ends_with(INCOMPLETE_COUNTS_MESSAGE));
     let is_incomplete = counts.map_or_else(was_incomplete, ConfigCounts::is_incomplete);
-    let missing_kymas = if is_incomplete { INCOMPLETE } else { "" };
+    let missing_kymas = if is_incomplete { INCOMPLETE_COUNTS_MESSAGE } else { "" };
     let (status, reason, message) = match &config.invalid {
         None => (Status::True, Reason::Ready, format!("the ModuleConfig is in force{missing_kymas}")),
         Some(why) => (Status::False, Reason::ModuleConfigInvalid, why.clone()),

@@ -5,7 +5,7 @@ use kyma_sdk::{Expression, ExpressionError as RuleError, ExpressionResult};
 use serde_json::Value;
 
 /// Name of the entry in expressions.
-const ENTRY: &str = "self";
+const ENTRY_VARIABLE: &str = "self";
 
 /// A compiled rule.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Rule {
         let judgement = if *steps == 0 {
             ExpressionResult::TooLarge
         } else {
-            let (judgement, cost) = self.expression.evaluate_with_cost(&[(ENTRY, entry)]);
+            let (judgement, cost) = self.expression.evaluate_with_cost(&[(ENTRY_VARIABLE, entry)]);
             *steps = steps.saturating_sub(cost.steps);
             judgement
         };

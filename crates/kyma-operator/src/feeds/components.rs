@@ -12,13 +12,13 @@ use kube_runtime::watcher;
 use kyma_api::labels;
 use kyma_sdk::{hub_watch, is_crd_absent};
 
-use super::{Announce, announce};
+use super::{FirstListSender, signal_first_list};
 use crate::component::{ComponentId, ComponentKind, ComponentView};
 use crate::state::State;
 
 /// Keeps in the index the components of one kind that belong to Kymas. Requeues the Kyma of a component whose status
 /// changes.
-pub(super) async fn feed(state: Arc<State>, kind: ComponentKind, plural: String, mut first: Announce) {
+pub(super) async fn feed(state: Arc<State>, kind: ComponentKind, plural: String, mut first: FirstListSender) {
     let gvk = GroupVersionKind::gvk(kind.group(), kind.version(), &kind.kind);
     let resource = ApiResource::from_gvk_with_plural(&gvk, &plural);
     let api: Api<DynamicObject> =
@@ -42,7 +42,7 @@ pub(super) async fn feed(state: Arc<State>, kind: ComponentKind, plural: String,
             Ok(watcher::Event::Delete(object)) => delete_component(&state, ComponentView::of(&kind, &object)),
             Ok(watcher::Event::InitDone) => {
                 complete_list(&state, &kind, &listed);
-                announce(&mut first);
+                signal_first_list(&mut first);
             }
             Err(error) if is_denied(&error) => {
                 let is_absent = is_crd_absent(&state.runtime.hub, &resource).await.unwrap_or(false);
@@ -53,7 +53,7 @@ pub(super) async fn feed(state: Arc<State>, kind: ComponentKind, plural: String,
                 // A kind that the role does not cover must not block others. A proxy may have sent a 404, so only the
                 // absence of the CRD ends the wait for the list.
                 if is_absent || list_failure_code(&error) == Some(403) {
-                    announce(&mut first);
+                    signal_first_list(&mut first);
                 }
             }
             Err(_) => {}

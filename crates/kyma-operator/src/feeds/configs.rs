@@ -11,7 +11,7 @@ use kyma_api::{Kyma, ModuleConfig};
 use kyma_sdk::{FeedEvent, KymaKey, feed};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Announce, announce};
+use super::{FirstListSender, signal_first_list};
 use crate::config::Config;
 use crate::error::Error;
 use crate::state::State;
@@ -56,7 +56,7 @@ impl PendingJudgements {
 }
 
 /// Follows the ModuleConfigs until the process shuts down.
-pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Announce) {
+pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: FirstListSender) {
     let mut events = pin!(feed::<ModuleConfig>(&state.runtime));
     let mut pending = PendingJudgements::default();
     loop {
@@ -91,7 +91,7 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Ann
                 pending.take_names();
                 let left = handle_missing_in_list(&state, &kymas, lacked).await;
                 pending.add(left, Instant::now());
-                announce(&mut first);
+                signal_first_list(&mut first);
             }
         }
     }

@@ -8,10 +8,10 @@ use serde::Deserialize;
 
 use super::Window;
 
-const DAY: SignedDuration = SignedDuration::from_hours(24);
+const ONE_DAY: SignedDuration = SignedDuration::from_hours(24);
 /// Days relative to today: from yesterday, whose window may continue after midnight, to the day after the same
 /// weekday of next week.
-const DAYS: std::ops::RangeInclusive<i64> = -1..=8;
+const RELATIVE_DAYS: std::ops::RangeInclusive<i64> = -1..=8;
 
 /// Format in the file.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -81,7 +81,8 @@ impl Span {
         match self {
             Self::Once(window) => Some(*window).filter(is_left),
             Self::Weekly { days, begin, end } => {
-                let mut occurrences = DAYS.filter_map(|day| occurrence(days, *begin, *end, now, day));
+                let mut occurrences =
+                    RELATIVE_DAYS.filter_map(|day| occurrence(days, *begin, *end, now, day));
                 occurrences.find(is_left)
             }
         }
@@ -102,7 +103,7 @@ fn occurrence(
     }
     let at = |moment: TimeOfDay| moment.offset.to_timestamp(date.to_datetime(moment.time)).ok();
     let (begin, end) = (at(begin)?, at(end)?);
-    let end = if end <= begin { end.checked_add(DAY).ok()? } else { end };
+    let end = if end <= begin { end.checked_add(ONE_DAY).ok()? } else { end };
     Some(Window { begin, end })
 }
 

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-const LEAST: SignedDuration = SignedDuration::from_mins(20);
+const MIN_WINDOW_SIZE: SignedDuration = SignedDuration::from_mins(20);
 
 fn policy(file: &Value) -> Policy {
     Policy::parse(file.to_string().as_bytes()).unwrap()
@@ -13,7 +13,7 @@ fn default_of(window: &Value) -> Policy {
 }
 
 fn at(policy: &Policy, runtime: Runtime<'_>, now: &str) -> Option<String> {
-    let window = policy.window(runtime, now.parse().unwrap(), LEAST)?;
+    let window = policy.window(runtime, now.parse().unwrap(), MIN_WINDOW_SIZE)?;
     Some(format!("{} {}", window.begin, window.end))
 }
 

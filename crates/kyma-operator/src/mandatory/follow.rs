@@ -17,7 +17,7 @@ use crate::scope;
 use crate::state::State;
 
 /// Message for a release that asks for a staged rollout.
-const ROLLOUT: &str = "spec.rollout asks for a staged rollout, which is not supported yet: installed modules keep their \
+const ROLLOUT_MESSAGE: &str = "spec.rollout asks for a staged rollout, which is not supported yet: installed modules keep their \
     version; remove spec.rollout to upgrade all clusters at once";
 
 /// Follows all release metas until the process shuts down. Requires complete indexes.
@@ -43,7 +43,7 @@ async fn reconcile(state: &State, kymas: &Store<Kyma>, release: &ModuleReleaseMe
     let (name, namespace) = (release.name_any(), release.namespace().unwrap_or_default());
     let facts = facts(state, kymas, release, &name, &namespace).await?;
     if release.spec.rollout.is_some() && facts.deletion == Deletion::Absent {
-        state.runtime.events.warning(release, Reason::NotYetSupported, "Reconcile", ROLLOUT);
+        state.runtime.events.warning(release, Reason::NotYetSupported, "Reconcile", ROLLOUT_MESSAGE);
     }
     let api: Api<ModuleReleaseMeta> = Api::namespaced(state.runtime.hub.clone(), &namespace);
     let patch = match next_step(facts) {

@@ -10,7 +10,7 @@ use crate::component::ComponentView;
 use crate::owned;
 
 /// Annotation value on each copy.
-const READ_ONLY: &str = "DO NOT EDIT - This Manifest is a read-only copy of the component that owns it. Nobody acts on it, and edits \
+const READ_ONLY_DISCLAIMER: &str = "DO NOT EDIT - This Manifest is a read-only copy of the component that owns it. Nobody acts on it, and edits \
                          are undone.";
 
 /// Desired state of a Manifest.
@@ -63,7 +63,7 @@ pub(super) fn desired(view: &ComponentView, component: &DynamicObject, ocm: Opti
         "annotations": {
             annotations::FQDN: ocm,
             annotations::OCM_COMPONENT_NAME: ocm,
-            annotations::DISCLAIMER: READ_ONLY,
+            annotations::DISCLAIMER: READ_ONLY_DISCLAIMER,
         },
         "ownerReferences": [{
             "apiVersion": view.kind.api_version,

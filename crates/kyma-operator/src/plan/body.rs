@@ -13,11 +13,11 @@ use kyma_targets::TargetRecord;
 use serde_json::{Map, Value, json};
 
 use super::{Scope, source};
-use crate::component::{ComponentKind, ComponentView, MANUAL, TemplateRecord, kind_of};
+use crate::component::{ComponentKind, ComponentView, MANUAL_UPGRADE_MODE, TemplateRecord, kind_of};
 use crate::config;
 use crate::resolve::{Install, ModuleProblem};
 
-const ADOPT: &str = "adopt";
+const ADOPT_FIELD: &str = "adopt";
 
 /// Composes the body. Fields that kyma-operator decides override those of the module's own spec.
 pub(super) fn compose(
@@ -29,7 +29,7 @@ pub(super) fn compose(
     let module = install.release.module.as_str();
     let mut spec = own_spec(install);
     if kind.is_helm() && withheld(install).is_some() {
-        spec.remove(ADOPT);
+        spec.remove(ADOPT_FIELD);
     }
     let central = &install.entry.central;
     if kind.is_helm() {
@@ -58,7 +58,7 @@ pub(super) fn compose(
     };
     let passed_on = passed_on.then(|| (annotations::DEFAULT_RESOURCE_CREATED, "true".to_owned()));
     let is_manual = install.entry.upgrade.mode == UpgradeMode::Manual;
-    let mode = is_manual.then(|| (annotations::UPGRADE_MODE, MANUAL.to_owned()));
+    let mode = is_manual.then(|| (annotations::UPGRADE_MODE, MANUAL_UPGRADE_MODE.to_owned()));
     let template = TemplateRecord::of(&install.version, &install.template).annotation();
     let configs = config::record(&install.entry.central.configs);
     let records: BTreeMap<&str, String> =
@@ -107,7 +107,7 @@ fn own_spec(install: &Install) -> Map<String, Value> {
 /// module. An author may break their own module, never another one.
 pub(crate) fn withheld(install: &Install) -> Option<&'static str> {
     let component = install.template.spec.component.as_ref()?;
-    let adopt = component.spec.as_ref()?.get(ADOPT)?;
+    let adopt = component.spec.as_ref()?.get(ADOPT_FIELD)?;
     let is_withheld = kind_of(&install.template).is_helm() && *adopt == json!(Adopt::Always);
     is_withheld
         .then_some("component.spec.adopt: Always is not passed on, objects of another owner are left alone")

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::resolve::ModuleProblem;
 
 /// Fields of which a source has exactly one.
-const CONTENT: [&str; 3] = ["ocm", "chart", "manifests"];
+const CONTENT_FIELDS: [&str; 3] = ["ocm", "chart", "manifests"];
 
 /// Merges fields over a component's spec. Content of another kind replaces the content, since a source has exactly
 /// one; required signatures replace the author's, since any one of several signers is enough.
@@ -15,7 +15,7 @@ pub(crate) fn lay_over_component(below: &mut Map<String, Value>, above: &Map<Str
         (below.get_mut("source"), above.get("source"))
     {
         if let Some(kind) = content(above) {
-            below.retain(|field, _| field == kind || !CONTENT.contains(&field.as_str()));
+            below.retain(|field, _| field == kind || !CONTENT_FIELDS.contains(&field.as_str()));
         }
         if above.get("verify").is_some_and(|verify| !verify.is_null()) {
             below.remove("verify");
@@ -57,7 +57,7 @@ pub(super) fn complete(
 }
 
 fn content(source: &Map<String, Value>) -> Option<&'static str> {
-    CONTENT.into_iter().find(|kind| source.get(*kind).is_some_and(|value| !value.is_null()))
+    CONTENT_FIELDS.into_iter().find(|kind| source.get(*kind).is_some_and(|value| !value.is_null()))
 }
 
 #[cfg(test)]

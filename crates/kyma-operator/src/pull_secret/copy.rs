@@ -9,7 +9,7 @@ use kyma_api::{Reason, annotations, labels, names};
 use kyma_sdk::{CopyError, Failure, KymaKey, may_be_copied};
 
 /// Types of image-pull Secrets and their keys.
-const TYPES: [(&str, &str); 2] =
+const SECRET_TYPES: [(&str, &str); 2] =
     [("kubernetes.io/dockerconfigjson", ".dockerconfigjson"), ("kubernetes.io/dockercfg", ".dockercfg")];
 
 /// Reason why the hub's image-pull Secret is not copied.
@@ -19,8 +19,8 @@ pub(crate) enum PullSecretError {
     Copy(#[from] CopyError),
     #[error(
         "Secret {secret} on the hub is no image-pull Secret; its type has to be {} or {}",
-        TYPES[0].0,
-        TYPES[1].0
+        SECRET_TYPES[0].0,
+        SECRET_TYPES[1].0
     )]
     Type { secret: String },
 }
@@ -42,7 +42,7 @@ pub(super) fn copy_of(
     namespace: &str,
 ) -> Result<Secret, PullSecretError> {
     let found = may_be_copied(name, found)?;
-    let known = TYPES.iter().find(|(type_, _)| found.type_.as_deref() == Some(type_));
+    let known = SECRET_TYPES.iter().find(|(type_, _)| found.type_.as_deref() == Some(type_));
     let content = known.and_then(|(_, key)| Some((*key, found.data.as_ref()?.get(*key)?)));
     let (key, content) = content.ok_or_else(|| PullSecretError::Type { secret: name.to_owned() })?;
     let mut copy = Secret { type_: found.type_.clone(), ..Secret::default() };
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_copy_has_the_content_that_pulls_images_and_nothing_else_of_the_hubs() {
-        for (type_, key) in TYPES {
+        for (type_, key) in SECRET_TYPES {
             let copy = copied(Some(&hub_secret(type_, key))).unwrap();
             assert_eq!(copy.type_.as_deref(), Some(type_));
             assert_eq!(
@@ -120,19 +120,19 @@ mod tests {
         assert_eq!(reason(Some(&hub_secret("Opaque", ".dockerconfigjson"))), Reason::CopyRefused);
         let without_key = hub_secret("kubernetes.io/dockercfg", ".dockerconfigjson");
         assert_eq!(reason(Some(&without_key)), Reason::CopyRefused);
-        let mut unlabelled = hub_secret(TYPES[0].0, TYPES[0].1);
+        let mut unlabelled = hub_secret(SECRET_TYPES[0].0, SECRET_TYPES[0].1);
         unlabelled.metadata.labels = None;
         assert_eq!(reason(Some(&unlabelled)), Reason::CopyNotAllowed);
     }
 
     #[test]
     fn a_copy_is_there_while_content_and_marks_are() {
-        let copy = copied(Some(&hub_secret(TYPES[0].0, TYPES[0].1))).unwrap();
+        let copy = copied(Some(&hub_secret(SECRET_TYPES[0].0, SECRET_TYPES[0].1))).unwrap();
         let mut live = copy.clone();
         live.metadata.labels.as_mut().unwrap().insert("users".to_owned(), "own".to_owned());
         assert!(is_there(&live, &copy) && !is_foreign(&live, &copy));
         let mut edited = live.clone();
-        edited.data.as_mut().unwrap().insert(TYPES[0].1.to_owned(), ByteString(b"{}".to_vec()));
+        edited.data.as_mut().unwrap().insert(SECRET_TYPES[0].1.to_owned(), ByteString(b"{}".to_vec()));
         assert!(!is_there(&edited, &copy));
         live.metadata.labels.as_mut().unwrap().insert(labels::OWNER.to_owned(), "another".to_owned());
         assert!(!is_there(&live, &copy) && is_foreign(&live, &copy));

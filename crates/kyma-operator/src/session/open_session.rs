@@ -9,7 +9,7 @@ use kyma_targets::Target;
 
 /// Share of the resync after which a session expires. Below the lowest randomized resync, which therefore opens a new
 /// session.
-const VERIFY_AT: f64 = 0.8;
+const EXPIRY_SHARE_OF_RESYNC: f64 = 0.8;
 
 /// An open session.
 #[derive(Debug, Clone)]
@@ -40,6 +40,7 @@ impl Session {
 
     /// Reports whether the checks made when the session was opened are still valid.
     pub(super) fn is_fresh(&self, resync: Duration) -> bool {
-        self.connection == self.target.connection() && self.opened.elapsed() < resync.mul_f64(VERIFY_AT)
+        self.connection == self.target.connection()
+            && self.opened.elapsed() < resync.mul_f64(EXPIRY_SHARE_OF_RESYNC)
     }
 }
