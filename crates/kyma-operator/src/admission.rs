@@ -17,7 +17,7 @@ use crate::FIELD_MANAGER;
 use crate::component::ComponentView;
 use crate::error::Error;
 use crate::observe::Observation;
-use crate::owned;
+use crate::owned_fields;
 use crate::resolve::{Decision, ResolvedModule};
 use crate::session;
 use crate::state::State;
@@ -117,8 +117,8 @@ async fn apply_and_prune(
         let scope = PruneScope { desired, configs: &configs, modules, pending, refusals };
         found.into_iter().filter(|(id, live)| scope.is_obsolete(id, &live.metadata)).collect()
     };
-    let is_prune_halted = !obsolete.is_empty() && paused_operations.deletes().is_some();
-    let pruned = if is_prune_halted {
+    let is_prune_paused = !obsolete.is_empty() && paused_operations.deletes().is_some();
+    let pruned = if is_prune_paused {
         Ok(())
     } else {
         let gate = DeleteGate::new(paused_operations, &state.runtime.brake, kyma.to_string());
@@ -126,7 +126,7 @@ async fn apply_and_prune(
     };
     let refused = refusals.into_first();
     // Without a fingerprint the next pass tries again, but changes of accepted policies are noticed before.
-    let is_complete = refused.is_none() && !is_prune_halted && pruned.is_ok();
+    let is_complete = refused.is_none() && !is_prune_paused && pruned.is_ok();
     if !state.policies().record_applied(kyma, is_complete.then_some(fingerprint), versions) {
         state.wake(kyma);
     }
@@ -305,8 +305,8 @@ async fn list_policies(
 
 /// Reports whether the fields that the operator owns on the live object equal those of the desired one.
 fn is_applied(live: &DynamicObject, body: &Body) -> bool {
-    let owned = owned::fingerprint(live, FIELD_MANAGER);
-    owned.as_deref() == Some(owned::fingerprint_of_apply(&body.object).as_str())
+    let owned = owned_fields::fingerprint(live, FIELD_MANAGER);
+    owned.as_deref() == Some(owned_fields::fingerprint_of_apply(&body.object).as_str())
 }
 
 /// Returns the label selector for the policies of one Kyma.

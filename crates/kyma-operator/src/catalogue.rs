@@ -11,12 +11,12 @@ use std::sync::Arc;
 use kyma_api::names;
 use kyma_sdk::KymaKey;
 
-mod interest;
 pub(crate) mod release;
+mod subscriptions;
 mod template;
 
-pub(crate) use interest::{Interest, Interests};
 pub(crate) use release::Release;
+pub(crate) use subscriptions::{Subscription, Subscriptions};
 pub(crate) use template::Template;
 
 /// Kymas to requeue after a change of the catalogue.
@@ -42,7 +42,7 @@ pub(crate) struct Catalogue {
     /// Mandatory modules whose release meta was deleted, with its uid. Kept after the object is gone, so that a
     /// component created meanwhile is removed too.
     withdrawn: BTreeMap<String, String>,
-    interests: Interests,
+    subscriptions: Subscriptions,
 }
 
 impl Catalogue {
@@ -85,19 +85,19 @@ impl Catalogue {
         self.withdrawn.keys().map(String::as_str)
     }
 
-    /// Replaces the interests of one Kyma.
-    pub(crate) fn follow(&mut self, kyma: &KymaKey, interests: &[Interest]) {
-        self.interests.set(kyma, interests);
+    /// Replaces the subscriptions of one Kyma.
+    pub(crate) fn subscribe(&mut self, kyma: &KymaKey, subscriptions: &[Subscription]) {
+        self.subscriptions.set(kyma, subscriptions);
     }
 
     /// Returns Kymas that depend on the module.
     pub(crate) fn kymas_with(&self, module: &str) -> BTreeSet<KymaKey> {
-        self.interests.of_module(module)
+        self.subscriptions.of_module(module)
     }
 
     /// Removes a deleted Kyma.
     pub(crate) fn forget(&mut self, kyma: &KymaKey) {
-        self.interests.set(kyma, &[]);
+        self.subscriptions.set(kyma, &[]);
     }
 
     /// Adds or replaces a template.
@@ -155,7 +155,7 @@ impl Catalogue {
         let affected = match old.as_deref() {
             _ if was_mandatory || release.mandatory.is_some() => AffectedKymas::All,
             Some(old) => AffectedKymas::from(self.changed(old, &release)),
-            None => AffectedKymas::from(self.interests.of_module(&module)),
+            None => AffectedKymas::from(self.subscriptions.of_module(&module)),
         };
         self.releases.insert(module, Arc::new(release));
         affected
@@ -167,7 +167,7 @@ impl Catalogue {
         match self.releases.remove(module) {
             None => AffectedKymas::None,
             Some(old) if old.mandatory.is_some() => AffectedKymas::All,
-            Some(_) => AffectedKymas::from(self.interests.of_module(module)),
+            Some(_) => AffectedKymas::from(self.subscriptions.of_module(module)),
         }
     }
 
@@ -207,22 +207,22 @@ impl Catalogue {
 
     /// Returns Kymas that run or select this version, by the spec or the name of the template.
     fn users_of(&self, template: &Template) -> BTreeSet<KymaKey> {
-        let mut users = self.interests.of_template_name(&template.name);
+        let mut users = self.subscriptions.of_template_name(&template.name);
         if let (Some(module), Some(version)) = (&template.module, &template.version) {
-            users.extend(self.interests.of_version(module, version));
+            users.extend(self.subscriptions.of_version(module, version));
         }
         users
     }
 
     fn changed(&self, old: &Release, new: &Release) -> BTreeSet<KymaKey> {
         if old.concerns_all_users(new) {
-            return self.interests.of_module(&new.module);
+            return self.subscriptions.of_module(&new.module);
         }
         let channels = new.changed_channels(old).into_iter();
         let versions = new.changed_versions(old).into_iter();
         channels
-            .flat_map(|channel| self.interests.of_channel(&new.module, channel))
-            .chain(versions.flat_map(|version| self.interests.of_version(&new.module, version)))
+            .flat_map(|channel| self.subscriptions.of_channel(&new.module, channel))
+            .chain(versions.flat_map(|version| self.subscriptions.of_version(&new.module, version)))
             .collect()
     }
 }

@@ -13,7 +13,7 @@ mod counts;
 mod govern;
 mod index;
 mod initial_kymas;
-mod recorded;
+mod records;
 mod report;
 mod rule;
 
@@ -22,9 +22,9 @@ pub(crate) use counts::{CountsByConfig, RuleRefusals};
 pub(crate) use govern::{EffectiveEntry, govern, govern_all};
 pub(crate) use index::Configs;
 pub(crate) use initial_kymas::InitialKymas;
-pub(crate) use recorded::{
-    ConfigRecords, ConfigUids, is_unreadable_record, keep_under_missing, missing_config_reason, record,
-    recorded, recorded_of_kyma,
+pub(crate) use records::{
+    ConfigRecords, ConfigUids, is_unreadable_record, keep_under_missing, missing_config_problem, read_record,
+    record_annotation, records_of_kyma,
 };
 pub(crate) use report::next as next_status;
 use rule::Rule;

@@ -44,7 +44,7 @@ mod args;
 mod error;
 mod events;
 mod metrics;
-mod owned;
+mod owned_fields;
 mod program;
 mod rbac;
 

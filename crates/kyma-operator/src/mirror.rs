@@ -12,7 +12,7 @@ use kyma_sdk::KymaKey;
 
 use crate::FIELD_MANAGER;
 use crate::component::ComponentId;
-use crate::owned;
+use crate::owned_fields;
 
 mod plan;
 mod sync;
@@ -66,8 +66,8 @@ impl ObservedManifest {
             module: label(labels::MODULE_NAME).map(str::to_owned),
             owner: controller.map(|owner| owner.uid.clone()),
             origin,
-            body: owned::fingerprint(object, FIELD_MANAGER),
-            status: owned::status_fingerprint(object, FIELD_MANAGER),
+            body: owned_fields::fingerprint(object, FIELD_MANAGER),
+            status: owned_fields::status_fingerprint(object, FIELD_MANAGER),
             terminating: meta.deletion_timestamp.is_some(),
         };
         Some((meta.name.clone()?, observed))

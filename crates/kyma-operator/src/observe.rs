@@ -137,7 +137,7 @@ async fn missing_configs(
 ) -> Result<BTreeMap<String, ConfigUids>, Failure> {
     let created = kyma.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let mut missing = BTreeMap::new();
-    for (module, recorded) in config::recorded_of_kyma(kyma.status.as_ref(), views) {
+    for (module, recorded) in config::records_of_kyma(kyma.status.as_ref(), views) {
         let left = accept_proven_deletions(state, &recorded, created).await?;
         if !left.is_empty() {
             missing.insert(module, left);
@@ -184,7 +184,7 @@ async fn remote_side(
             let remembered = kyma.status.as_ref().and_then(|status| status.selection.clone());
             let choice = match remembered {
                 Some(remembered) => remembered,
-                None => recovered_choice(state, kyma).await?,
+                None => recover_choice(state, kyma).await?,
             };
             target_kyma::create_target_kyma(state, kyma, &session, &choice).await?
         }
@@ -195,7 +195,7 @@ async fn remote_side(
 
 /// Returns the choice of a Kyma when hub and target have none on record: the hub's initial set, or the installed
 /// modules if there are any.
-async fn recovered_choice(state: &State, kyma: &Kyma) -> Result<Choice, Failure> {
+async fn recover_choice(state: &State, kyma: &Kyma) -> Result<Choice, Failure> {
     let initial = selection::choice(&json!(kyma.spec), None);
     let components = state.components().of(&KymaKey::of(kyma));
     let is_chosen = |view: &ComponentView| !view.mandatory && view.deletion_policy == DeletionPolicy::Orphan;
@@ -212,5 +212,5 @@ async fn recovered_choice(state: &State, kyma: &Kyma) -> Result<Choice, Failure>
         return Ok(initial);
     }
     tracing::warn!(kyma = %KymaKey::of(kyma), modules = specs.len(), "the choice of modules is lost: every module with a component is chosen");
-    Ok(selection::recovered(&initial, &specs))
+    Ok(selection::recover_selection(&initial, &specs))
 }

@@ -51,7 +51,7 @@ pub(crate) struct Scope<'a> {
     /// How modules with `customResourcePolicy: Ignore` are removed.
     pub(crate) ignore: IgnorePolicy,
     /// Reason why no component may be deleted now.
-    pub(crate) deletes_halted: Option<&'a str>,
+    pub(crate) deletes_paused: Option<&'a str>,
 }
 
 /// Writes for one Kyma.
@@ -172,7 +172,7 @@ fn component_to_recall(view: Option<&ComponentView>) -> Option<ComponentView> {
 
 fn add_deletion(scope: &Scope<'_>, deletion: Option<ComponentDeletion>, plan: &mut Plan) {
     let Some(deletion) = deletion.filter(ComponentDeletion::is_due) else { return };
-    match scope.deletes_halted {
+    match scope.deletes_paused {
         Some(why) => {
             let problem = ModuleProblem::warning(Reason::Paused, why);
             plan.blocked.insert(deletion.component.module, problem);
@@ -207,8 +207,8 @@ fn have(
             format!("component {kind} of module {} would be larger than 1 MiB", install.release.module);
         return Err(ModuleProblem::error(Reason::ObjectTooLarge, message));
     }
-    let fingerprint = crate::owned::fingerprint_of_apply(&body);
-    let is_written = view.and_then(|view| view.owned.as_ref()) == Some(&fingerprint);
+    let fingerprint = crate::owned_fields::fingerprint_of_apply(&body);
+    let is_written = view.and_then(|view| view.owned_fingerprint.as_ref()) == Some(&fingerprint);
     if !is_written {
         plan.components.push(DesiredComponent { module: install.release.module.clone(), kind, plural, body });
     }
@@ -244,7 +244,7 @@ fn finish(
     let kind = kind_of(&install.template);
     component_crd::check_group(&kind, &scope.policy.component_groups)?;
     let plural = plural(scope, install, &kind, plan)?;
-    if let Some(why) = scope.deletes_halted {
+    if let Some(why) = scope.deletes_paused {
         return Err(ModuleProblem::warning(Reason::Paused, why));
     }
     let mut body = body::compose(scope, install, &kind, None)?;

@@ -10,7 +10,7 @@ use kyma_api::{ErrorClass, Kyma, KymaStatus, Reason, State as ModuleState};
 use kyma_sdk::{Failure, KymaKey, PausedOperations, ReconcileContext, Wait, evaluate_on_thread};
 
 use crate::apply;
-use crate::catalogue::Interest;
+use crate::catalogue::Subscription;
 use crate::claim;
 use crate::config::{EffectiveEntry, govern_all, keep_under_missing};
 use crate::error::Error;
@@ -233,7 +233,7 @@ fn decide(
     let none = BTreeMap::new();
     let before = observed.kyma.status.clone().unwrap_or_default();
     let labels = observed.kyma.metadata.labels.as_ref().unwrap_or(&none);
-    // Locked until the interests are stored: a change in between would requeue no Kyma.
+    // Locked until the subscriptions are stored: a change in between would requeue no Kyma.
     let configs = state.configs();
     if configs.revision() != entries.revision {
         return None;
@@ -255,7 +255,7 @@ fn decide(
         contents: components.contents(),
         recorded: &recorded,
         policy: &state.policy,
-        upgrades_halted: paused_operations.upgrades(),
+        upgrades_paused: paused_operations.upgrades(),
         missing_components: &missing_components::find(&before, &observed.views, state.args.ignore_policy),
         maintenance: &state.maintenance(),
         skips_windows: observed.skips_windows.is_some(),
@@ -263,8 +263,9 @@ fn decide(
         now: Timestamp::now(),
     });
     state.awaits_window(&observed.key, decided.iter().any(windows::is_awaited));
-    let interests: Vec<Interest> = decided.iter().map(|resolved| resolved.interest.clone()).collect();
-    catalogue.follow(&observed.key, &interests);
+    let subscriptions: Vec<Subscription> =
+        decided.iter().map(|resolved| resolved.subscription.clone()).collect();
+    catalogue.subscribe(&observed.key, &subscriptions);
     state.count_for_configs(&observed.key, &entries.selected);
     Some(decided)
 }
@@ -313,7 +314,7 @@ fn plan_for(
         kinds: &kinds,
         policy: &state.policy,
         ignore: state.args.ignore_policy,
-        deletes_halted: paused_operations.deletes(),
+        deletes_paused: paused_operations.deletes(),
     };
     plan::plan(&scope, decided)
 }

@@ -26,9 +26,9 @@ use crate::session::{self, Session};
 use crate::state::State;
 
 mod hub_writes;
+mod live_reads;
 mod status;
 mod target;
-mod unindexed;
 
 use hub_writes::{carry_out, complete_step, find_missing_components};
 use status::report;
@@ -87,7 +87,7 @@ async fn run_next_step(
     let unindexed = if nothing_requested {
         BTreeSet::new()
     } else {
-        unindexed::find_unindexed(state, kyma, &components, &missing_components).await?
+        live_reads::find_unindexed(state, kyma, &components, &missing_components).await?
     };
     let mut access = access_target(state, kyma, &components, &missing_components, context).await?;
     let mut facts = DeletionInputs {
@@ -115,7 +115,7 @@ async fn run_next_step(
     let is_last_step = matches!(step, DeletionStep::CleanTarget | DeletionStep::Release)
         && !facts.nothing_requested
         && !gone;
-    if is_last_step && unindexed::has_unwatched_components(state, kyma).await? {
+    if is_last_step && live_reads::has_unwatched_components(state, kyma).await? {
         step = DeletionStep::AwaitUnwatched;
     }
     let done = carry_out(state, kyma, &step, &missing_components, context.paused_operations()).await;

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use kyma_api::component::DeletionReason;
 use kyma_api::{Reason, State};
 
-use crate::catalogue::{Catalogue, Interest, Release};
+use crate::catalogue::{Catalogue, Release, Subscription};
 use crate::component::{TemplateRecord, TemplateRecords, kind_of};
 use crate::config::{self, ConfigUids, Configs, EffectiveEntry};
 use crate::maintenance::Maintenance;
@@ -18,21 +18,21 @@ use crate::missing_components::MissingComponent;
 use crate::selection::ModuleEntry;
 
 mod approval;
-mod changed;
+mod blocked_removal;
 mod choice;
 mod decision;
 mod deprecation;
 mod downtime;
-mod halt;
-mod leaving;
 mod missing_component;
+mod pause;
 mod rollout;
+mod template_change;
 mod upgrade_wait;
 mod version;
 
+pub(crate) use blocked_removal::govern_leaving;
 use choice::{channel_of, choose, template};
 pub(crate) use decision::{Decision, Install, ModuleProblem, ResolvedModule};
-pub(crate) use leaving::govern_leaving;
 pub(crate) use missing_component::finish_removal;
 pub(crate) use upgrade_wait::UpgradeWait;
 pub(crate) use version::compare;
@@ -63,7 +63,7 @@ pub(crate) struct Inputs<'a> {
     /// The operator's settings.
     pub(crate) policy: &'a Policy,
     /// Reason of the Pause that stops upgrades now.
-    pub(crate) upgrades_halted: Option<&'a str>,
+    pub(crate) upgrades_paused: Option<&'a str>,
     /// Modules that lost their component.
     pub(crate) missing_components: &'a [MissingComponent],
     /// The maintenance policy.
@@ -137,7 +137,7 @@ pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<ResolvedModule> {
     for (module, installed) in inputs.installed {
         if !listed.contains(module.as_str()) && !is_mandatory.contains(module) {
             let removal = unlisted(inputs.catalogue, module, installed);
-            decided.push(leaving::follow(inputs, installed, removal));
+            decided.push(blocked_removal::decide_upgrade(inputs, installed, removal));
         }
     }
     let gone =
@@ -154,18 +154,18 @@ fn decide(inputs: &Inputs<'_>, effective: &EffectiveEntry) -> ResolvedModule {
     let installed = inputs.installed.get(&entry.name);
     let recorded = || inputs.recorded.get(&entry.name).map(String::as_str);
     let running = installed.map_or_else(recorded, InstalledModule::version);
-    let mut interest = Interest {
+    let mut subscription = Subscription {
         module: entry.name.clone(),
         channel: entry.version.is_none().then(|| channel_of(inputs, entry).to_owned()),
         versions: running.map(str::to_owned).into_iter().collect(),
     };
     // Also for a refused pin: the catalogue may offer the version later.
-    interest.versions.extend(entry.version.clone());
+    subscription.versions.extend(entry.version.clone());
     let mut deprecated = None;
     let decision = if let Some(objection) = &effective.objection {
         object(installed, objection)
     } else if entry.managed || entry.invalid.is_some() {
-        match choose(inputs, entry, &mut interest) {
+        match choose(inputs, entry, &mut subscription) {
             Ok(install) => {
                 deprecated = deprecation::due(inputs, &install);
                 settle(inputs, entry, installed, install)
@@ -183,7 +183,7 @@ fn decide(inputs: &Inputs<'_>, effective: &EffectiveEntry) -> ResolvedModule {
     ResolvedModule {
         module: entry.name.clone(),
         decision,
-        interest,
+        subscription,
         until,
         configs: entry.central.configs.clone(),
     }
@@ -204,7 +204,7 @@ fn settle(
     installed: Option<&InstalledModule>,
     install: Install,
 ) -> Decision {
-    if let Some(problem) = changed::refused(inputs, installed, &install) {
+    if let Some(problem) = template_change::check_content(inputs, installed, &install) {
         let is_other = |installed: &&InstalledModule| installed.wanted() != Some(install.version.as_str());
         return match installed.filter(is_other) {
             Some(installed) => keep_version(inputs, installed, &install, problem),
@@ -235,9 +235,9 @@ fn held_back(
     installed: &InstalledModule,
     install: &Install,
 ) -> Option<Decision> {
-    version::judge(installed, install)
-        .or_else(|| halt::halted(inputs, installed, install))
-        .or_else(|| rollout::held_back(entry, installed, install))
+    version::check_upgrade(installed, install)
+        .or_else(|| pause::check_upgrade(inputs, installed, install))
+        .or_else(|| rollout::check_upgrade(entry, installed, install))
         .map(|problem| keep_version(inputs, installed, install, problem))
         .or_else(|| deprecation::decide(inputs, installed, install))
         .or_else(|| approval::decide(inputs, entry, installed, install))
@@ -279,7 +279,7 @@ fn kept(inputs: &Inputs<'_>, installed: &InstalledModule, install: &Install) -> 
         channel: installed.channel.clone(),
         ..install.clone()
     };
-    changed::refused(inputs, Some(installed), &kept).is_none().then_some(kept)
+    template_change::check_content(inputs, Some(installed), &kept).is_none().then_some(kept)
 }
 
 /// Returns the decision for a version that cannot be selected: an installed module stays. After a loss of visibility
@@ -315,7 +315,7 @@ fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<ResolvedModule
         let installed = installed.filter(|installed| installed.mandatory)?;
         return Some(unlisted(inputs.catalogue, &release.module, installed));
     }
-    let interest = Interest {
+    let subscription = Subscription {
         module: release.module.clone(),
         channel: None,
         versions: BTreeSet::from([version.clone()]),
@@ -334,11 +334,11 @@ fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<ResolvedModule
             let problem = installed.or(recorded.as_ref()).and_then(|installed| {
                 missing_config(inputs, &install.release.module)
                     .or_else(|| kind_changed(installed, &install))
-                    .or_else(|| version::judge(installed, &install))
-                    .or_else(|| halt::halted(inputs, installed, &install))
-                    .or_else(|| rollout::held_back(&install.entry, installed, &install))
+                    .or_else(|| version::check_upgrade(installed, &install))
+                    .or_else(|| pause::check_upgrade(inputs, installed, &install))
+                    .or_else(|| rollout::check_upgrade(&install.entry, installed, &install))
             });
-            match (problem, changed::refused(inputs, installed, &install)) {
+            match (problem, template_change::check_content(inputs, installed, &install)) {
                 (Some(problem), _) => Decision::Keep(problem),
                 (None, Some(changed)) => object(installed, &changed),
                 (None, None) => Decision::Install(install),
@@ -348,7 +348,7 @@ fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<ResolvedModule
     Some(ResolvedModule {
         module: release.module.clone(),
         decision,
-        interest,
+        subscription,
         until: None,
         configs: ConfigUids::new(),
     })
@@ -357,13 +357,13 @@ fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<ResolvedModule
 /// Returns why a module without an entry stays unchanged: a recorded ModuleConfig is missing.
 fn missing_config(inputs: &Inputs<'_>, module: &str) -> Option<ModuleProblem> {
     let name = inputs.missing_configs.get(module)?.keys().next()?;
-    Some(config::missing_config_reason(name))
+    Some(config::missing_config_problem(name))
 }
 
 /// Decides about an installed module without an entry. A mandatory module stays until the deletion of its release
 /// meta was requested; a missing one is not a request.
 fn unlisted(catalogue: &Catalogue, module: &str, installed: &InstalledModule) -> ResolvedModule {
-    let interest = Interest {
+    let subscription = Subscription {
         module: module.to_owned(),
         channel: None,
         versions: installed.version().map(str::to_owned).into_iter().collect(),
@@ -375,7 +375,13 @@ fn unlisted(catalogue: &Catalogue, module: &str, installed: &InstalledModule) ->
     } else {
         Decision::Keep(no_longer_mandatory(module))
     };
-    ResolvedModule { module: module.to_owned(), decision, interest, until: None, configs: ConfigUids::new() }
+    ResolvedModule {
+        module: module.to_owned(),
+        decision,
+        subscription,
+        until: None,
+        configs: ConfigUids::new(),
+    }
 }
 
 /// Returns the problem of a mandatory module that no release meta makes mandatory, and whose removal was not requested.

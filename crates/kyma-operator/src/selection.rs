@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 use crate::config::ConfigUids;
 
 mod entry;
-mod recovered;
+mod recovery;
 
-pub(crate) use recovered::recovered;
+pub(crate) use recovery::recover_selection;
 
 /// Channel of a module if neither its entry nor the Kyma names one (KLM's constant).
 pub(crate) const DEFAULT_CHANNEL: &str = "regular";

@@ -99,7 +99,8 @@ fn policy(group: &str, resource: &str, rules: &[&ResourceRule]) -> Value {
 
 fn object(kind: &str, name: &str, (config, module): (&Config, &str), kyma: &KymaKey, spec: &Value) -> Value {
     let uids = ConfigUids::from([(config.name.clone(), config.uid().to_owned())]);
-    let annotations = config::record(&uids).map(|(name, value)| (name.to_owned(), value)).into_iter();
+    let annotations =
+        config::record_annotation(&uids).map(|(name, value)| (name.to_owned(), value)).into_iter();
     let annotations = annotations.chain([
         (annotations::OWNED_BY.to_owned(), kyma.to_string()),
         (annotations::POLICY_OF_MODULE.to_owned(), module.to_owned()),
@@ -132,7 +133,7 @@ pub(super) fn stays(live: &ObjectMeta, configs: &Configs, modules: &BTreeSet<&st
     if module_of(live).is_some_and(|module| !modules.contains(module)) {
         return false;
     }
-    let recorded = config::recorded(live);
+    let recorded = config::read_record(live);
     let is_unreadable = recorded.keys().any(|name| config::is_unreadable_record(name));
     if !recorded.is_empty() && !is_unreadable {
         return !configs.missing_configs(&recorded).is_empty();

@@ -44,7 +44,7 @@ impl Refusals {
     /// Reports whether a policy on the target is of a ModuleConfig with a refused policy, by its label or its record.
     pub(super) fn include_config_of(&self, live: &ObjectMeta) -> bool {
         let label = live.labels.as_ref().and_then(|set| set.get(labels::MODULE_CONFIG));
-        let recorded = config::recorded(live);
+        let recorded = config::read_record(live);
         self.by_config.keys().any(|name| {
             recorded.contains_key(name) || label.is_some_and(|label| names::label_value(name) == *label)
         })

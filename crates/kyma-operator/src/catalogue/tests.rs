@@ -44,8 +44,8 @@ fn template(name: &str, module: Option<&str>, version: Option<&str>) -> Template
     }
 }
 
-fn interest(channel: Option<&str>, versions: &[&str]) -> Vec<Interest> {
-    vec![Interest {
+fn subscription(channel: Option<&str>, versions: &[&str]) -> Vec<Subscription> {
+    vec![Subscription {
         module: "keda".to_owned(),
         channel: channel.map(str::to_owned),
         versions: versions.iter().map(|version| (*version).to_owned()).collect(),
@@ -56,9 +56,9 @@ fn interest(channel: Option<&str>, versions: &[&str]) -> Vec<Interest> {
 fn followed() -> Catalogue {
     let mut catalogue = Catalogue::default();
     catalogue.apply_release(release(&[("regular", "1.0.0"), ("fast", "1.1.0")], &[("1.0.0", "")]));
-    catalogue.follow(&key("on-regular"), &interest(Some("regular"), &["1.0.0"]));
-    catalogue.follow(&key("on-fast"), &interest(Some("fast"), &["1.1.0"]));
-    catalogue.follow(&key("pinned"), &interest(None, &["1.0.0"]));
+    catalogue.subscribe(&key("on-regular"), &subscription(Some("regular"), &["1.0.0"]));
+    catalogue.subscribe(&key("on-fast"), &subscription(Some("fast"), &["1.1.0"]));
+    catalogue.subscribe(&key("pinned"), &subscription(None, &["1.0.0"]));
     catalogue
 }
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{ComponentId, ComponentKind, TemplateRecord};
 use crate::FIELD_MANAGER;
 use crate::config::{self, ConfigUids};
-use crate::owned;
+use crate::owned_fields;
 
 /// Value of [`annotations::UPGRADE_MODE`].
 pub(crate) const MANUAL_UPGRADE_MODE: &str = "Manual";
@@ -87,7 +87,7 @@ pub(crate) struct ComponentView {
     /// When the component was created.
     pub(crate) created: Option<Timestamp>,
     /// Fingerprint of the fields that kyma-operator owns.
-    pub(crate) owned: Option<String>,
+    pub(crate) owned_fingerprint: Option<String>,
 }
 
 impl ComponentView {
@@ -126,14 +126,14 @@ impl ComponentView {
             deletion_policy: contract.deletion_policy,
             terminating: contract.deletion_timestamp.is_some(),
             held_by: held_by(object),
-            applied_at: owned::applied_at(meta, FIELD_MANAGER),
+            applied_at: owned_fields::applied_at(meta, FIELD_MANAGER),
             default_resource_created: has_default_resource(object) || is_passed_on(meta),
             default_resource_passed_on: is_passed_on(meta),
             template: TemplateRecord::read(meta),
             is_manual: is_manual(meta),
-            configs: config::recorded(meta),
+            configs: config::read_record(meta),
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
-            owned: owned::fingerprint(object, FIELD_MANAGER),
+            owned_fingerprint: owned_fields::fingerprint(object, FIELD_MANAGER),
             namespace: contract.namespace,
             name: contract.name,
             uid: contract.uid,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kyma_api::{ModuleOverride, Reason, values};
 use serde_json::{Map, Value, json};
 
-use super::{Config, Configs, missing_config_reason};
+use super::{Config, Configs, missing_config_problem};
 use crate::plan::lay_over_component;
 use crate::resolve::ModuleProblem;
 use crate::selection::{CentralOverrides, ModuleEntry, Selection};
@@ -63,7 +63,7 @@ fn govern_within(
     let objections: Vec<(&str, Option<ModuleProblem>)> = holding
         .iter()
         .map(|config| {
-            let missing = configs.is_missing(&config.name).then(|| missing_config_reason(&config.name));
+            let missing = configs.is_missing(&config.name).then(|| missing_config_problem(&config.name));
             let objection = missing.or_else(|| object(config, input.as_ref()?, steps));
             (config.name.as_str(), objection)
         })

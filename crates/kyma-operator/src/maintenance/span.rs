@@ -53,7 +53,7 @@ pub(crate) enum SpanError {
     )]
     DateTime(String),
     #[error("it ends before it begins")]
-    Ended,
+    EndBeforeBegin,
 }
 
 impl TryFrom<SpanJson> for Span {
@@ -63,7 +63,11 @@ impl TryFrom<SpanJson> for Span {
         if file.days.is_empty() {
             let moment = |text: String| text.parse::<Timestamp>().map_err(|_| SpanError::DateTime(text));
             let window = Window { begin: moment(file.begin)?, end: moment(file.end)? };
-            return if window.begin < window.end { Ok(Self::Once(window)) } else { Err(SpanError::Ended) };
+            return if window.begin < window.end {
+                Ok(Self::Once(window))
+            } else {
+                Err(SpanError::EndBeforeBegin)
+            };
         }
         let days = file.days.into_iter().map(|day| weekday(&day).ok_or(SpanError::Day(day)));
         Ok(Self::Weekly {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{ObservedManifest, Origin};
 use crate::component::ComponentView;
-use crate::owned;
+use crate::owned_fields;
 
 /// Annotation value on each copy.
 const READ_ONLY_DISCLAIMER: &str = "DO NOT EDIT - This Manifest is a read-only copy of the component that owns it. Nobody acts on it, and edits \
@@ -39,10 +39,10 @@ pub(super) fn write(desired: &DesiredManifest, observed: Option<&ObservedManifes
     // KLM truncates long names, so two modules may share one.
     let is_of_module = observed.module.as_ref() == Some(&desired.module);
     let is_its = is_of_module || observed.owner.as_ref() == Some(&desired.owner);
-    let status = observed.status.as_ref() != Some(&owned::fingerprint_of_status(&desired.status));
+    let status = observed.status.as_ref() != Some(&owned_fields::fingerprint_of_status(&desired.status));
     match observed.origin {
         Origin::Mirror if is_its && !observed.terminating => Write {
-            body: observed.body.as_ref() != Some(&owned::fingerprint_of_apply(&desired.body)),
+            body: observed.body.as_ref() != Some(&owned_fields::fingerprint_of_apply(&desired.body)),
             status,
         },
         Origin::HandedOver if is_of_module => Write { body: false, status },

@@ -60,7 +60,7 @@ pub(super) fn compose(
     let is_manual = install.entry.upgrade.mode == UpgradeMode::Manual;
     let mode = is_manual.then(|| (annotations::UPGRADE_MODE, MANUAL_UPGRADE_MODE.to_owned()));
     let template = TemplateRecord::of(&install.version, &install.template).annotation();
-    let configs = config::record(&install.entry.central.configs);
+    let configs = config::record_annotation(&install.entry.central.configs);
     let records: BTreeMap<&str, String> =
         configs.into_iter().chain(passed_on).chain(mode).chain([template]).collect();
     metadata["annotations"] = json!(records);

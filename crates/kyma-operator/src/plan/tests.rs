@@ -6,14 +6,14 @@ use kyma_api::{SecretKeyRef, crds};
 use serde_json::json;
 
 use super::*;
-use crate::catalogue::{Interest, Release, Template};
+use crate::catalogue::{Release, Subscription, Template};
 use crate::config::ConfigUids;
-use crate::owned;
+use crate::owned_fields;
 use crate::selection::{CentralOverrides, ModuleEntry, Selection};
 
 fn resolved(decision: Decision) -> ResolvedModule {
-    let interest = Interest { module: "keda".into(), channel: None, versions: BTreeSet::new() };
-    ResolvedModule { module: "keda".into(), decision, interest, until: None, configs: ConfigUids::new() }
+    let subscription = Subscription { module: "keda".into(), channel: None, versions: BTreeSet::new() };
+    ResolvedModule { module: "keda".into(), decision, subscription, until: None, configs: ConfigUids::new() }
 }
 
 fn install(spec: Value) -> Install {
@@ -50,7 +50,7 @@ struct Stage {
     entry: Arc<ModuleEntry>,
     target: TargetRef,
     identity: TargetIdentity,
-    deletes_halted: Option<&'static str>,
+    deletes_paused: Option<&'static str>,
     default_resources: BTreeSet<String>,
 }
 
@@ -70,7 +70,7 @@ impl Stage {
             entry: Arc::new(entry),
             target,
             identity,
-            deletes_halted: None,
+            deletes_paused: None,
             default_resources: BTreeSet::new(),
         }
     }
@@ -89,7 +89,7 @@ impl Stage {
             kinds: &self.kinds,
             policy: &Policy::default(),
             ignore: IgnorePolicy::Leave,
-            deletes_halted: self.deletes_halted,
+            deletes_paused: self.deletes_paused,
         };
         let decision = match decision {
             Decision::Install(install) => {
@@ -287,7 +287,7 @@ fn a_pause_holds_back_every_order_and_says_so() {
     let mut stage = Stage::new(&json!({ "name": "keda" }));
     let first = stage.plan(Decision::Install(install(json!({}))));
     stage.have(&first, |_| {});
-    stage.deletes_halted = Some("Pause p holds");
+    stage.deletes_paused = Some("Pause p holds");
     let removal = Decision::Remove { reason: DeletionReason::Disabled, problem: None };
     for decision in [removal, Decision::Unmanage] {
         let plan = stage.plan(decision);
@@ -327,7 +327,7 @@ fn a_fingerprint_does_not_depend_on_the_order_of_keys_or_on_identity() {
     let one = json!({ "kind": "A", "metadata": { "name": "n", "uid": "u", "labels": { "a": "1", "b": "2" } }, "spec": {} });
     let two =
         json!({ "spec": {}, "metadata": { "labels": { "b": "2", "a": "1" }, "name": "m" }, "kind": "B" });
-    assert_eq!(owned::fingerprint_of_apply(&one), owned::fingerprint_of_apply(&two));
+    assert_eq!(owned_fields::fingerprint_of_apply(&one), owned_fields::fingerprint_of_apply(&two));
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn a_component_that_only_removes_is_born_with_the_order_and_knows_its_cluster() 
     let annotations = &body["metadata"]["annotations"];
     assert_eq!(annotations["component.kyma-project.io/deletion-kyma-uid"], "uid-of-kyma");
     assert_eq!(annotations[kyma_api::annotations::TARGET_UID], "uid-of-cluster");
-    let halted = Stage { deletes_halted: Some("stop"), ..Stage::new(&json!({"name": "keda"})) };
+    let halted = Stage { deletes_paused: Some("stop"), ..Stage::new(&json!({"name": "keda"})) };
     let plan = halted.plan(Decision::Finish(install(json!({})), DeletionReason::KymaDeleted));
     assert!(plan.finishes.is_empty());
     assert_eq!(plan.blocked["keda"].reason, Reason::Paused);

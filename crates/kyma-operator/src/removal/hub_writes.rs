@@ -8,7 +8,7 @@ use kyma_api::{Kyma, Reason, TargetRef, names};
 use kyma_sdk::{Failure, KymaKey, PausedOperations, Wait};
 
 use crate::apply::{self, Authority, PlanResult};
-use crate::catalogue::Interest;
+use crate::catalogue::Subscription;
 use crate::deletion::DeletionStep;
 use crate::events;
 use crate::local;
@@ -91,8 +91,9 @@ fn plan_to_finish(state: &State, kyma: &Kyma, missing_components: &[MissingCompo
             .map(|missing| resolve::finish_removal(&catalogue, missing, DeletionReason::KymaDeleted))
             .collect()
     };
-    let interests: Vec<Interest> = decided.iter().map(|resolved| resolved.interest.clone()).collect();
-    state.catalogue_mut().follow(&key, &interests);
+    let subscriptions: Vec<Subscription> =
+        decided.iter().map(|resolved| resolved.subscription.clone()).collect();
+    state.catalogue_mut().subscribe(&key, &subscriptions);
     let access = match local::is_local(state, kyma) {
         Ok(true) => None,
         Ok(false) => Some(session::access_of(state, kyma)),
@@ -119,7 +120,7 @@ fn plan_to_finish(state: &State, kyma: &Kyma, missing_components: &[MissingCompo
             kinds: &kinds,
             policy: &state.policy,
             ignore: state.args.ignore_policy,
-            deletes_halted: None,
+            deletes_paused: None,
         },
         &decided,
     );

@@ -8,7 +8,7 @@ use kyma_api::{DeletionPolicy, Kyma, KymaStatus, MandatoryModule, Reason, State 
 use kyma_sdk::{Failure, KymaKey};
 
 use super::hub_writes::{StepResult, find_missing_components};
-use super::unindexed::unwatched;
+use super::live_reads::unwatched;
 use super::{CLUSTER_GONE_MESSAGE, TargetAccess};
 use crate::component::{ComponentKind, ComponentView};
 use crate::deletion::{self, DeletionInputs, DeletionStep, TargetFacts};

@@ -310,7 +310,7 @@ fn unmanaged(outcome: &Outcome<'_>) -> Line {
 fn refused(outcome: &Outcome<'_>, problem: &ModuleProblem) -> Line {
     Line {
         status: ModuleStatus {
-            channel: outcome.resolved.interest.channel.clone(),
+            channel: outcome.resolved.subscription.channel.clone(),
             version: installed_before(outcome).and_then(|before| before.version.clone()),
             state: problem.state,
             message: Some(problem.message.clone()),

@@ -6,17 +6,17 @@ use kyma_api::visibility::{Viewer, VisibilityRefusal};
 use kyma_api::{Reason, State};
 
 use super::{Inputs, Install, InstalledModule, ModuleProblem};
-use crate::catalogue::{Interest, Release, Template};
+use crate::catalogue::{Release, Subscription, Template};
 use crate::selection::{CHANNEL_NONE, DEFAULT_CHANNEL, ModuleEntry};
 
-/// Returns the version that the entry selects from the catalogue, and adds it to `interest`.
+/// Returns the version that the entry selects from the catalogue, and adds it to `subscription`.
 ///
 /// # Errors
 /// If the entry is invalid, or the catalogue does not offer the version to this Kyma.
 pub(super) fn choose(
     inputs: &Inputs<'_>,
     entry: &ModuleEntry,
-    interest: &mut Interest,
+    subscription: &mut Subscription,
 ) -> Result<Install, ModuleProblem> {
     if let Some(why) = &entry.invalid {
         return Err(ModuleProblem::error(Reason::SelectionInvalid, why.clone()));
@@ -33,7 +33,7 @@ pub(super) fn choose(
         Some(pin) => pinned(inputs, release, pin)?,
         None => from_channel(release, channel_of(inputs, entry))?,
     };
-    interest.versions.insert(version.clone());
+    subscription.versions.insert(version.clone());
     let template = template(inputs, &entry.name, &version)?;
     viewer.version(template.audience).map_err(|hidden| denied(&entry.name, hidden))?;
     let channel = entry.version.is_none().then(|| channel_of(inputs, entry).to_owned());

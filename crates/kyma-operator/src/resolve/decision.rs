@@ -7,7 +7,7 @@ use kyma_api::component::DeletionReason;
 use kyma_api::{Reason, State};
 
 use super::UpgradeWait;
-use crate::catalogue::{Interest, Release, Template};
+use crate::catalogue::{Release, Subscription, Template};
 use crate::config::ConfigUids;
 use crate::selection::ModuleEntry;
 
@@ -19,7 +19,7 @@ pub(crate) struct ResolvedModule {
     /// The next action.
     pub(crate) decision: Decision,
     /// The catalogue objects whose changes may change the decision.
-    pub(crate) interest: Interest,
+    pub(crate) subscription: Subscription,
     /// When the decision may change without an event.
     pub(crate) until: Option<Timestamp>,
     /// The ModuleConfigs that the decision applied.

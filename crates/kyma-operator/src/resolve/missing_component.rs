@@ -10,7 +10,7 @@ use super::choice::missing_release;
 use super::{
     Decision, Inputs, Install, InstalledModule, ModuleProblem, ResolvedModule, kind_of, no_longer_mandatory,
 };
-use crate::catalogue::{Catalogue, Interest};
+use crate::catalogue::{Catalogue, Subscription};
 use crate::config::ConfigUids;
 use crate::missing_components::MissingComponent;
 use crate::selection::ModuleEntry;
@@ -31,7 +31,7 @@ pub(crate) fn finish_removal(
 
 /// Returns the decision with the catalogue objects that can change it.
 fn resolved_module(missing: &MissingComponent, decision: Decision) -> ResolvedModule {
-    let interest = Interest {
+    let subscription = Subscription {
         module: missing.module.clone(),
         channel: None,
         versions: BTreeSet::from([missing.version.clone()]),
@@ -39,7 +39,7 @@ fn resolved_module(missing: &MissingComponent, decision: Decision) -> ResolvedMo
     ResolvedModule {
         module: missing.module.clone(),
         decision,
-        interest,
+        subscription,
         until: None,
         configs: ConfigUids::new(),
     }

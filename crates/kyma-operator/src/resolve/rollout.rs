@@ -6,7 +6,7 @@ use super::{Install, InstalledModule, ModuleEntry, ModuleProblem};
 
 /// Returns the problem if a staged rollout stops the upgrade to this version. A version that the user pinned is
 /// installed.
-pub(super) fn held_back(
+pub(super) fn check_upgrade(
     entry: &ModuleEntry,
     installed: &InstalledModule,
     install: &Install,

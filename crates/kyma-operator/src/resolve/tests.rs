@@ -41,7 +41,7 @@ struct Case {
     #[serde(default)]
     policy: PolicyCase,
     #[serde(default)]
-    halted: Option<String>,
+    paused: Option<String>,
     /// The maintenance policy; absent if the file does not exist.
     #[serde(default)]
     maintenance: Option<Value>,
@@ -330,7 +330,7 @@ fn decide_all(case: Case) -> BTreeMap<String, String> {
         installed: &installed,
         catalogue: &catalogue(case.catalogue),
         policy: &policy,
-        upgrades_halted: case.halted.as_deref(),
+        upgrades_paused: case.paused.as_deref(),
         missing_components: &missing_components,
         maintenance: &maintenance(case.maintenance),
         skips_windows: case.skips_windows,
@@ -398,7 +398,7 @@ fn decided_with_record(
         installed,
         catalogue: &catalogue(offered),
         policy: &super::Policy::default(),
-        upgrades_halted: None,
+        upgrades_paused: None,
         missing_components: &[],
         maintenance,
         skips_windows: false,
@@ -412,12 +412,12 @@ fn a_decision_has_the_interests_that_can_change_it() {
     const OFFERED: &str = "keda: {channels: {regular: 9.9.9}, templates: [1.0.0]}\nnats: {channels: {regular: 2.0.0}, templates: [1.0.0, 2.0.0]}";
     let case = |modules| decided(OFFERED, modules, &BTreeMap::new(), &Maintenance::default());
     let refused = case("[{name: nats, version: 7.7.7}]");
-    assert!(refused[0].interest.versions.contains("7.7.7"), "offering a refused pin wakes it");
+    assert!(refused[0].subscription.versions.contains("7.7.7"), "offering a refused pin wakes it");
     let followed = case("[{name: keda}, {name: nats, version: 1.0.0}]");
-    assert_eq!(followed[0].interest.channel.as_deref(), Some("regular"));
-    assert!(followed[0].interest.versions.contains("9.9.9"), "the missing template wakes it");
-    assert_eq!(followed[1].interest.channel, None, "a pin follows no channel");
-    assert!(followed[1].interest.versions.contains("1.0.0"));
+    assert_eq!(followed[0].subscription.channel.as_deref(), Some("regular"));
+    assert!(followed[0].subscription.versions.contains("9.9.9"), "the missing template wakes it");
+    assert_eq!(followed[1].subscription.channel, None, "a pin follows no channel");
+    assert!(followed[1].subscription.versions.contains("1.0.0"));
 }
 
 #[test]
@@ -426,7 +426,7 @@ fn template_of_the_recorded_version_requeues_a_module_that_lost_its_component() 
     let (none, recorded) = (BTreeMap::new(), BTreeMap::from([("keda".to_owned(), "1.1.0".to_owned())]));
     let decided = decided_with_record(OFFERED, "[{name: keda}]", &none, &recorded, &Maintenance::default());
     assert_eq!(written(&decided[0].decision), "keep DowngradeRefused Warning");
-    assert!(decided[0].interest.versions.contains("1.1.0"), "{:?}", decided[0].interest);
+    assert!(decided[0].subscription.versions.contains("1.1.0"), "{:?}", decided[0].subscription);
 }
 
 #[test]
@@ -437,9 +437,12 @@ fn a_missing_template_wakes_also_a_module_that_is_being_removed() {
     let installed = BTreeMap::from([("keda".to_owned(), keda)]);
     let decided = decided(OFFERED, "[]", &installed, &Maintenance::default());
     assert_eq!(written(&decided[0].decision), "remove Disabled");
-    let interest = &decided[0].interest;
-    assert_eq!(interest.channel.as_deref(), Some("regular"));
-    assert!(interest.versions.contains("9.9.9") && interest.versions.contains("1.0.0"), "{interest:?}");
+    let subscription = &decided[0].subscription;
+    assert_eq!(subscription.channel.as_deref(), Some("regular"));
+    assert!(
+        subscription.versions.contains("9.9.9") && subscription.versions.contains("1.0.0"),
+        "{subscription:?}"
+    );
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub(crate) fn compare(a: &str, b: &str) -> Option<Ordering> {
 }
 
 /// Returns the problem if the version must not replace the installed one: it is lower, or cannot be compared.
-pub(super) fn judge(installed: &InstalledModule, install: &Install) -> Option<ModuleProblem> {
+pub(super) fn check_upgrade(installed: &InstalledModule, install: &Install) -> Option<ModuleProblem> {
     let Some(running) = installed.version() else {
         let message = format!(
             "the running version of module {} is unknown: nothing is changed until its component reports one",

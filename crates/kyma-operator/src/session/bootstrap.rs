@@ -12,7 +12,7 @@ use kyma_targets::Target;
 use serde_json::{Value, json};
 
 use crate::error::Error;
-use crate::owned;
+use crate::owned_fields;
 use crate::resolve::compare;
 use crate::state::State;
 use crate::{CREATE_FIELD_MANAGER, FIELD_MANAGER};
@@ -128,8 +128,8 @@ fn is_current(live: &CustomResourceDefinition, wanted: &Value) -> bool {
     }
     let live = serde_json::to_value(live).and_then(serde_json::from_value::<DynamicObject>);
     live.is_ok_and(|live| {
-        owned::fingerprint(&live, FIELD_MANAGER).as_deref()
-            == Some(owned::fingerprint_of_apply(wanted).as_str())
+        owned_fields::fingerprint(&live, FIELD_MANAGER).as_deref()
+            == Some(owned_fields::fingerprint_of_apply(wanted).as_str())
     })
 }
 

@@ -6,7 +6,7 @@ use kyma_api::component::DeletionReason;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::catalogue::{Interest, Release, Template};
+use crate::catalogue::{Release, Subscription, Template};
 use crate::component::ComponentKind;
 use crate::config::ConfigUids;
 use crate::selection::ModuleEntry;
@@ -88,10 +88,15 @@ fn line_after(
     now: Timestamp,
     before: &ModuleStatus,
 ) -> (Option<Line>, Option<Timestamp>) {
-    let interest =
-        Interest { module: "keda".into(), channel: Some("fast".into()), versions: BTreeSet::new() };
-    let resolved =
-        ResolvedModule { module: "keda".into(), decision, interest, until: None, configs: ConfigUids::new() };
+    let subscription =
+        Subscription { module: "keda".into(), channel: Some("fast".into()), versions: BTreeSet::new() };
+    let resolved = ResolvedModule {
+        module: "keda".into(),
+        decision,
+        subscription,
+        until: None,
+        configs: ConfigUids::new(),
+    };
     let outcome = outcome(&resolved, view, now, before);
     (line(&outcome), next_change(&outcome))
 }
@@ -341,11 +346,11 @@ fn a_module_counts_as_removed_only_once_that_was_ordered_or_all_of_it_is_to_stay
 fn a_module_whose_component_went_before_its_order_came_is_told_as_it_was() {
     let component = TrackedObject { kind: Some("HelmComponent".into()), ..TrackedObject::default() };
     let before = ModuleStatus { manifest: Some(component), ..before() };
-    let interest = Interest { module: "keda".into(), channel: None, versions: BTreeSet::new() };
+    let subscription = Subscription { module: "keda".into(), channel: None, versions: BTreeSet::new() };
     let resolved = ResolvedModule {
         module: "keda".into(),
         decision: removed(),
-        interest,
+        subscription,
         until: None,
         configs: ConfigUids::new(),
     };

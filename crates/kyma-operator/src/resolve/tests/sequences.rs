@@ -60,7 +60,7 @@ impl Hub {
             installed: &self.installed,
             catalogue: &offered(world),
             policy: &super::super::Policy::default(),
-            upgrades_halted: world.paused.then_some("paused"),
+            upgrades_paused: world.paused.then_some("paused"),
             missing_components: &self.missing_components,
             maintenance: &Maintenance::default(),
             skips_windows: false,
@@ -120,7 +120,7 @@ impl Hub {
         for missing in
             self.missing_components.iter_mut().filter(|missing| is_refused && missing.module == *module)
         {
-            missing.channel.clone_from(&resolved.interest.channel);
+            missing.channel.clone_from(&resolved.subscription.channel);
         }
     }
 

@@ -21,7 +21,7 @@ const UNREADABLE_RECORD: &str = annotations::MODULE_CONFIGS;
 
 /// Returns the ModuleConfigs that were in force when an object was written. An unreadable record counts as one missing
 /// ModuleConfig, so that the object stays unchanged.
-pub(crate) fn recorded(meta: &ObjectMeta) -> ConfigUids {
+pub(crate) fn read_record(meta: &ObjectMeta) -> ConfigUids {
     let record = meta.annotations.as_ref().and_then(|set| set.get(annotations::MODULE_CONFIGS));
     let Some(text) = record else { return ConfigUids::new() };
     serde_json::from_str(text)
@@ -34,12 +34,12 @@ pub(crate) fn is_unreadable_record(name: &str) -> bool {
 }
 
 /// Returns the annotation that records ModuleConfigs.
-pub(crate) fn record(configs: &ConfigUids) -> Option<(&'static str, String)> {
+pub(crate) fn record_annotation(configs: &ConfigUids) -> Option<(&'static str, String)> {
     (!configs.is_empty()).then(|| (annotations::MODULE_CONFIGS, json!(configs).to_string()))
 }
 
 /// Returns the ModuleConfigs on record for each module of a Kyma, by its status and its components.
-pub(crate) fn recorded_of_kyma(
+pub(crate) fn records_of_kyma(
     status: Option<&KymaStatus>,
     views: &BTreeMap<String, ComponentView>,
 ) -> BTreeMap<String, ConfigRecords> {
@@ -58,7 +58,7 @@ pub(crate) fn recorded_of_kyma(
 }
 
 /// Returns the reason to keep a module unchanged while a recorded ModuleConfig is missing.
-pub(crate) fn missing_config_reason(name: &str) -> ModuleProblem {
+pub(crate) fn missing_config_problem(name: &str) -> ModuleProblem {
     let message = if is_unreadable_record(name) {
         format!(
             "annotation {name} of the module's component cannot be read, so the module is not changed: set it to a \
@@ -81,7 +81,7 @@ pub(crate) fn keep_under_missing(
     for effective in entries {
         let Some(missing_configs) = missing_configs.get(&effective.entry.name) else { continue };
         let Some(first) = missing_configs.keys().next() else { continue };
-        effective.objection.get_or_insert_with(|| missing_config_reason(first));
+        effective.objection.get_or_insert_with(|| missing_config_problem(first));
         for (name, uid) in missing_configs.iter().filter(|(name, _)| !is_unreadable_record(name)) {
             effective.entry.central.configs.entry(name.clone()).or_insert_with(|| uid.clone());
         }
@@ -121,20 +121,23 @@ mod tests {
     #[test]
     fn a_record_is_read_as_it_was_written() {
         let configs = uids(&[("gold", "1"), ("zone", "2")]);
-        let (_, text) = record(&configs).unwrap();
-        assert_eq!(recorded(&annotated(&text)), configs);
-        assert_eq!((recorded(&annotated("{}")), record(&ConfigUids::new())), (ConfigUids::new(), None));
-        assert_eq!(recorded(&ObjectMeta::default()), ConfigUids::new());
+        let (_, text) = record_annotation(&configs).unwrap();
+        assert_eq!(read_record(&annotated(&text)), configs);
+        assert_eq!(
+            (read_record(&annotated("{}")), record_annotation(&ConfigUids::new())),
+            (ConfigUids::new(), None)
+        );
+        assert_eq!(read_record(&ObjectMeta::default()), ConfigUids::new());
     }
 
     #[test]
     fn an_unreadable_record_counts_as_a_missing_config() {
         for text in ["", "gold", r#"["gold"]"#, r#"{"gold": 1}"#] {
-            let configs = recorded(&annotated(text));
+            let configs = read_record(&annotated(text));
             assert!(configs.len() == 1 && configs.keys().all(|name| is_unreadable_record(name)), "{text}");
             assert_eq!(Configs::default().missing_configs(&configs).len(), 1, "{text}");
         }
-        let message = missing_config_reason(UNREADABLE_RECORD).message;
+        let message = missing_config_problem(UNREADABLE_RECORD).message;
         assert!(message.starts_with(&format!("annotation {} ", annotations::MODULE_CONFIGS)), "{message}");
         assert!(message.contains("cannot be read") && message.contains("{}"), "{message}");
     }
@@ -161,7 +164,7 @@ mod tests {
         let component = serde_json::from_value(component).unwrap();
         let view = ComponentView::of(&ComponentKind::helm(), &component).unwrap();
         let views = BTreeMap::from([("keda".to_owned(), view)]);
-        let found = recorded_of_kyma(Some(&status), &views).remove("keda").unwrap();
+        let found = records_of_kyma(Some(&status), &views).remove("keda").unwrap();
         let pair = |uid: &str| ("gold".to_owned(), uid.to_owned());
         assert_eq!(found, ConfigRecords::from([pair("1"), pair("2")]));
         let mut configs = Configs::default();
@@ -178,7 +181,7 @@ mod tests {
             ..MandatoryModule::default()
         };
         let status = KymaStatus { mandatory_modules: Some(vec![warden]), ..KymaStatus::default() };
-        let found = recorded_of_kyma(Some(&status), &BTreeMap::new());
+        let found = records_of_kyma(Some(&status), &BTreeMap::new());
         let gold = ConfigRecords::from([("gold".to_owned(), "1".to_owned())]);
         assert_eq!(found, BTreeMap::from([("warden".to_owned(), gold)]));
     }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use kyma_api::UpgradeMode;
 
 use super::{
-    Decision, Inputs, Install, InstalledModule, ModuleEntry, ResolvedModule, changed, deprecation, downtime,
-    halt, kind_changed, rollout, version,
+    Decision, Inputs, Install, InstalledModule, ModuleEntry, ResolvedModule, deprecation, downtime,
+    kind_changed, pause, rollout, template_change, version,
 };
-use crate::catalogue::Interest;
+use crate::catalogue::Subscription;
 use crate::config::{Configs, EffectiveEntry, govern};
 
 /// Returns the removal, with the current version of the module's channel if an upgrade to it is allowed. A pinned
 /// module is not upgraded.
-pub(super) fn follow(
+pub(super) fn decide_upgrade(
     inputs: &Inputs<'_>,
     installed: &InstalledModule,
     removal: ResolvedModule,
@@ -24,10 +24,10 @@ pub(super) fn follow(
     let Some(channel) = channel else { return removal };
     let Some(effective) = inputs.leaving.get(&removal.module) else { return removal };
     let mut resolved = removal;
-    resolved.interest.channel.clone_from(&effective.entry.channel);
+    resolved.subscription.channel.clone_from(&effective.entry.channel);
     // Also for a refused pin: the catalogue may offer the version later.
-    resolved.interest.versions.extend(effective.entry.version.clone());
-    let chosen = choose(inputs, effective, channel, &mut resolved.interest);
+    resolved.subscription.versions.extend(effective.entry.version.clone());
+    let chosen = choose(inputs, effective, channel, &mut resolved.subscription);
     let is_allowed = |install: &Install| {
         is_approved(effective, installed, install) && is_upgrade(inputs, effective, installed, install)
     };
@@ -78,12 +78,12 @@ fn choose(
     inputs: &Inputs<'_>,
     effective: &EffectiveEntry,
     channel: &str,
-    interest: &mut Interest,
+    subscription: &mut Subscription,
 ) -> Option<Install> {
     if effective.objection.is_some() {
         return None;
     }
-    let install = super::choose(inputs, &effective.entry, interest).ok()?;
+    let install = super::choose(inputs, &effective.entry, subscription).ok()?;
     let central = effective.entry.central.clone();
     let entry = Arc::new(ModuleEntry { central, ..ModuleEntry::of(&effective.entry.name) });
     Some(Install { channel: Some(channel.to_owned()), entry, ..install })
@@ -97,9 +97,9 @@ fn is_upgrade(
 ) -> bool {
     installed.wanted() != Some(install.version.as_str())
         && kind_changed(installed, install).is_none()
-        && version::judge(installed, install).is_none()
-        && halt::halted(inputs, installed, install).is_none()
+        && version::check_upgrade(installed, install).is_none()
+        && pause::check_upgrade(inputs, installed, install).is_none()
         && deprecation::deprecated(inputs, install).is_none()
-        && rollout::held_back(&effective.entry, installed, install).is_none()
-        && changed::refused(inputs, Some(installed), install).is_none()
+        && rollout::check_upgrade(&effective.entry, installed, install).is_none()
+        && template_change::check_content(inputs, Some(installed), install).is_none()
 }

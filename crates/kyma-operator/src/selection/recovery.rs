@@ -8,7 +8,10 @@ use super::DEFAULT_CHANNEL;
 
 /// Returns the choice that selects every module with a component, from the components' specs. Other fields come from
 /// the hub's initial set.
-pub(crate) fn recovered<'a>(initial: &Selection, specs: impl IntoIterator<Item = &'a Value>) -> Selection {
+pub(crate) fn recover_selection<'a>(
+    initial: &Selection,
+    specs: impl IntoIterator<Item = &'a Value>,
+) -> Selection {
     let channel = initial.channel.as_deref().filter(|channel| !channel.is_empty()).unwrap_or(DEFAULT_CHANNEL);
     let modules = specs.into_iter().filter_map(|spec| entry(initial, channel, spec)).collect();
     Selection { channel: initial.channel.clone(), modules }
@@ -48,7 +51,7 @@ mod tests {
             json!({"module": {"name": "otel", "version": "3.0.0"}}),
             json!({}),
         ];
-        let recovered = recovered(&serde_json::from_value(initial).unwrap(), &specs);
+        let recovered = recover_selection(&serde_json::from_value(initial).unwrap(), &specs);
         let entry = |more: Value| {
             let mut entry = json!({"customResourcePolicy": "CreateAndDelete", "managed": true});
             json_patch::merge(&mut entry, &more);

@@ -7,7 +7,7 @@ use kyma_sdk::{Index, KymaKey};
 
 /// Channel and versions that one module of a Kyma depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Interest {
+pub(crate) struct Subscription {
     /// The module.
     pub(crate) module: String,
     /// Channel that it follows; `None` for a pinned version.
@@ -27,14 +27,14 @@ enum Topic {
 
 /// Kymas by the topics that they depend on.
 #[derive(Debug, Default)]
-pub(crate) struct Interests {
+pub(crate) struct Subscriptions {
     kymas: Index<Topic, KymaKey>,
 }
 
-impl Interests {
-    /// Replaces the interests of one Kyma.
-    pub(crate) fn set(&mut self, kyma: &KymaKey, interests: &[Interest]) {
-        self.kymas.set(kyma.clone(), interests.iter().flat_map(topics));
+impl Subscriptions {
+    /// Replaces the subscriptions of one Kyma.
+    pub(crate) fn set(&mut self, kyma: &KymaKey, subscriptions: &[Subscription]) {
+        self.kymas.set(kyma.clone(), subscriptions.iter().flat_map(topics));
     }
 
     /// Returns Kymas that depend on the module.
@@ -62,11 +62,11 @@ impl Interests {
     }
 }
 
-fn topics(interest: &Interest) -> Vec<Topic> {
-    let module = &interest.module;
+fn topics(subscription: &Subscription) -> Vec<Topic> {
+    let module = &subscription.module;
     let mut topics = vec![Topic::Module(module.clone())];
-    topics.extend(interest.channel.iter().map(|channel| Topic::Channel(module.clone(), channel.clone())));
-    for version in &interest.versions {
+    topics.extend(subscription.channel.iter().map(|channel| Topic::Channel(module.clone(), channel.clone())));
+    for version in &subscription.versions {
         topics.push(Topic::Version(module.clone(), version.clone()));
         topics.push(Topic::Template(names::template_name(module, version)));
     }

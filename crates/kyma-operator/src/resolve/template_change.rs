@@ -7,7 +7,7 @@ use super::{Inputs, Install, InstalledModule, ModuleProblem};
 use crate::catalogue::Template;
 
 /// Returns the reason if the version was installed from other content than the template has.
-pub(super) fn refused(
+pub(super) fn check_content(
     inputs: &Inputs<'_>,
     installed: Option<&InstalledModule>,
     install: &Install,
