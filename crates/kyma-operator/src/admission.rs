@@ -69,7 +69,7 @@ fn desired_policies(state: &State, observed: &Observation, decided: &[ResolvedMo
         .collect()
 }
 
-/// Returns the names of installed modules, of mandatory modules on record, which may have lost their component, and of
+/// Returns the names of installed modules, of mandatory modules on record, whose component may be missing, and of
 /// modules that will be installed.
 fn modules<'a>(
     views: &'a BTreeMap<String, ComponentView>,

@@ -36,7 +36,7 @@ pub(crate) struct PlanResult {
     /// Whether a write to a component succeeded.
     pub(crate) has_written: bool,
     pub(crate) failures: BTreeMap<String, Failure>,
-    /// Modules whose component lost its finalizer before the deletion request was written.
+    /// Modules whose component had no finalizer any more when the deletion request was written.
     pub(crate) missed: BTreeSet<String>,
 }
 
@@ -102,7 +102,7 @@ pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) 
 }
 
 /// Deletes components without removing anything from the target. The status must report it before: after a crash in
-/// between, these modules must not count as lost.
+/// between, their components must not count as missing.
 pub(crate) async fn delete_and_orphan(
     state: &State,
     plan: &Plan,
@@ -153,7 +153,7 @@ async fn component(state: &State, desired: &DesiredComponent) -> Result<(), Erro
     Ok(())
 }
 
-/// Creates a component with a deletion request for a module that lost its own, and deletes it.
+/// Creates a missing component with a deletion request, and deletes it.
 async fn finish(state: &State, desired: &DesiredComponent, authority: Authority<'_>) -> Result<(), Failure> {
     let text = |name: &str| desired.body["metadata"][name].as_str().unwrap_or_default();
     let gate = DeleteGate::new(authority.paused_operations, &state.runtime.brake, authority.kyma.to_string());
@@ -172,7 +172,7 @@ async fn finish(state: &State, desired: &DesiredComponent, authority: Authority<
         .await;
     let failed = |source| Error::DeleteComponent { component: named(), source };
     deleted.map_err(|error| Error::of_gate(error, failed))?;
-    tracing::info!(component = text("name"), kind = %desired.kind, module = desired.module, "component made anew to remove the module");
+    tracing::info!(component = text("name"), kind = %desired.kind, module = desired.module, "component created to remove the module");
     Ok(())
 }
 

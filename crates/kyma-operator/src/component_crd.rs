@@ -13,9 +13,10 @@ use kyma_api::{COMPONENT_GROUP, OPERATOR_GROUP, Reason, annotations, component, 
 use crate::component::ComponentKind;
 use crate::resolve::{ModuleProblem, compare};
 
-/// Label on an installed component CRD: the module that brought it. Set beside [`kyma_api::labels::COMPONENT_CRD`].
+/// Label on an installed component CRD: the module whose template contains it. Set beside
+/// [`kyma_api::labels::COMPONENT_CRD`].
 pub(crate) const MODULE_LABEL: &str = "component.kyma-project.io/crd-of";
-/// Annotation on an installed component CRD: the module version that brought it.
+/// Annotation on an installed component CRD: the version of that module.
 pub(crate) const VERSION_ANNOTATION: &str = annotations::CRD_VERSION;
 
 /// Reports whether the group cannot contain component kinds.

@@ -150,15 +150,15 @@ async fn follow_targets(state: Arc<State>, mut events: Receiver<TargetEvent>) {
                 }
             }
             Ok(TargetEvent::Recovered(_)) => {}
-            Err(RecvError::Lagged(lost)) => suspect_all(&state, lost),
+            Err(RecvError::Lagged(dropped)) => suspect_all(&state, dropped),
             Err(RecvError::Closed) => return,
         }
     }
 }
 
 /// Events of targets were dropped: ends sessions with targets that do not answer, and requeues every Kyma.
-fn suspect_all(state: &State, lost: u64) {
-    tracing::warn!(lost, "notices of targets were lost; all Kymas look at theirs");
+fn suspect_all(state: &State, dropped: u64) {
+    tracing::warn!(dropped, "events of targets were dropped; all Kymas are requeued");
     let silent = |session: &&Arc<Session>| !session.target.calls_pass();
     let kymas: Vec<KymaKey> = state
         .sessions()

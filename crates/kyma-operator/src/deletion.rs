@@ -34,7 +34,7 @@ pub(crate) struct DeletionInputs<'a> {
     pub(crate) components: &'a [ComponentView],
     /// Modules whose component exists on the hub although no list or watch reports it.
     pub(crate) unindexed: &'a BTreeSet<String>,
-    /// Whether modules lost their component, so that no reconciler removes them.
+    /// Whether components are missing, so that no reconciler removes their modules.
     pub(crate) has_missing_components: bool,
     /// State of its target.
     pub(crate) target: TargetFacts,
@@ -44,7 +44,7 @@ pub(crate) struct DeletionInputs<'a> {
     pub(crate) now: Timestamp,
     /// Time for which the access Secret must have been missing.
     pub(crate) gone_after: SignedDuration,
-    /// How modules with `customResourcePolicy: Ignore` are removed.
+    /// Policy for the removal of modules with `customResourcePolicy: Ignore`.
     pub(crate) ignore: IgnorePolicy,
 }
 
@@ -71,7 +71,7 @@ pub(crate) enum TargetFacts {
 pub(crate) enum DeletionStep {
     /// Write these deletion requests and wait for their effect.
     DeleteComponents(Vec<ComponentDeletion>),
-    /// Create components with a deletion request for modules that lost theirs.
+    /// Create the missing components with a deletion request.
     Finish,
     /// Wait until components are deleted.
     AwaitComponents {

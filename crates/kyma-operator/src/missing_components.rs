@@ -11,7 +11,7 @@ use crate::component::{ComponentKind, ComponentView};
 use crate::config::{ConfigUids, is_unreadable_record};
 use crate::deletion::{IgnorePolicy, stays};
 
-/// A module that the Kyma's status shows as installed, but that has no component.
+/// A component that the status of a Kyma records as installed, but that does not exist on the hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MissingComponent {
     /// The module.
@@ -20,14 +20,15 @@ pub(crate) struct MissingComponent {
     pub(crate) version: String,
     /// Its channel.
     pub(crate) channel: Option<String>,
-    /// The kind of its last component.
+    /// Its kind.
     pub(crate) kind: ComponentKind,
     /// Whether it was installed because it is mandatory.
     pub(crate) mandatory: bool,
 }
 
-/// Returns the lost modules of a Kyma. The status shows Deleting only after a removal was requested, and reports
-/// modules that are left on the target before their component is deleted, so neither counts as lost after a crash.
+/// Returns the missing components of a Kyma. A module that the status shows as Deleting has none, because its removal
+/// was requested. Nor has a module that stays on the target: the status reports it before its component is deleted, so
+/// a crash in between causes no removal.
 pub(crate) fn find(
     status: &KymaStatus,
     views: &BTreeMap<String, ComponentView>,
@@ -64,7 +65,7 @@ fn missing_mandatory_component(known: &MandatoryModule) -> MissingComponent {
     }
 }
 
-/// Returns the mandatory modules on the target, including those that lost their component.
+/// Returns the mandatory modules on the target, including those whose component is missing.
 pub(crate) fn mandatory_modules(
     before: &KymaStatus,
     views: &BTreeMap<String, ComponentView>,

@@ -211,6 +211,6 @@ async fn recover_choice(state: &State, kyma: &Kyma) -> Result<Choice, Failure> {
     if specs.is_empty() {
         return Ok(initial);
     }
-    tracing::warn!(kyma = %KymaKey::of(kyma), modules = specs.len(), "the choice of modules is lost: every module with a component is chosen");
+    tracing::warn!(kyma = %KymaKey::of(kyma), modules = specs.len(), "no selection is recorded: every module with a component is selected");
     Ok(selection::recover_selection(&initial, &specs))
 }

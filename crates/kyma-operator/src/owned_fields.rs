@@ -1,5 +1,5 @@
 //! Fields of an object that kyma-operator owns by its `managedFields`: those that its server-side apply last set and
-//! no other manager took. The fingerprint tells whether another apply would change anything.
+//! no other manager took. The fingerprint shows whether another apply would change anything.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

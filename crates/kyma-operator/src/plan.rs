@@ -48,7 +48,7 @@ pub(crate) struct Scope<'a> {
     pub(crate) kinds: &'a Kinds,
     /// The operator's settings.
     pub(crate) policy: &'a Policy,
-    /// How modules with `customResourcePolicy: Ignore` are removed.
+    /// Policy for the removal of modules with `customResourcePolicy: Ignore`.
     pub(crate) ignore: IgnorePolicy,
     /// Reason why no component may be deleted now.
     pub(crate) deletes_paused: Option<&'a str>,
@@ -63,7 +63,7 @@ pub(crate) struct Plan {
     pub(crate) components: Vec<DesiredComponent>,
     /// Deletion requests to write.
     pub(crate) deletions: Vec<ComponentDeletion>,
-    /// Components to create with a deletion request, for modules that lost theirs.
+    /// Missing components to create with a deletion request.
     pub(crate) finishes: Vec<DesiredComponent>,
     /// New versions for components whose removal is blocked.
     pub(crate) upgrades: Vec<Upgrade>,
@@ -234,7 +234,7 @@ fn upgrade(
     Ok(())
 }
 
-/// Adds a component with a deletion request to the plan, for a module that lost its own.
+/// Adds a missing component to the plan, with a deletion request.
 fn finish(
     scope: &Scope<'_>,
     install: &Install,

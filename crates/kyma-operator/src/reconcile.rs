@@ -36,7 +36,7 @@ const SKIPPED_MESSAGE: &str = "the label operator.kyma-project.io/skip-reconcili
 const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Evaluation deadline for the rules of ModuleConfigs over one Kyma.
 const RULES_DEADLINE: Duration = Duration::from_secs(10);
-/// Interval for re-reading the target's state that no watch reports.
+/// Delay before a target of another hub is read again: no watch reports that it was released.
 const TARGET_IN_USE_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// Reconciles one Kyma.

@@ -40,7 +40,7 @@ const UNWATCHED_POLL_INTERVAL: Duration = Duration::from_secs(30);
 const CLUSTER_GONE_MESSAGE: &str =
     "the cluster is gone: its components are deleted, and nothing is removed from the cluster";
 
-/// State of the target, and why it cannot be reached.
+/// State of the target, with its session or the failure to open one.
 struct TargetAccess {
     facts: TargetFacts,
     session: Option<Arc<Session>>,

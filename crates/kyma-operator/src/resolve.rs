@@ -1,6 +1,6 @@
 //! Decides about each module: install a version, keep the installed one, remove, unmanage, or refuse. Pure.
 //!
-//! Missing data never causes a removal: a missing release meta or template, a lost label or an invalid entry
+//! Missing data never causes a removal: a missing release meta or template, a removed label or an invalid entry
 //! keeps what is installed and is reported. `resolve/cases.yaml` is the specification.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +64,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) policy: &'a Policy,
     /// Reason of the Pause that stops upgrades now.
     pub(crate) upgrades_paused: Option<&'a str>,
-    /// Modules that lost their component.
+    /// Components that are recorded but do not exist.
     pub(crate) missing_components: &'a [MissingComponent],
     /// The maintenance policy.
     pub(crate) maintenance: &'a Maintenance,
@@ -124,7 +124,7 @@ impl InstalledModule {
 }
 
 /// Decides about every module of a Kyma: first those with an entry, in the user's order, then mandatory modules, then
-/// installed modules without an entry, then lost ones.
+/// installed modules without an entry, then modules whose component is missing.
 pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<ResolvedModule> {
     let mut decided: Vec<ResolvedModule> =
         inputs.entries.iter().map(|effective| decide(inputs, effective)).collect();
@@ -244,8 +244,8 @@ fn held_back(
         .or_else(|| downtime::decide(inputs, installed, install))
 }
 
-/// Decides about a module without a component. A module that lost its component still runs in its recorded version,
-/// which another one replaces only as if the component existed.
+/// Decides about a module without a component. If the component is missing, the module still runs in its recorded
+/// version; the rules for upgrades apply as if the component existed.
 fn install_anew(inputs: &Inputs<'_>, entry: &ModuleEntry, install: Install) -> Decision {
     if let Some(installed) = missing_component::recorded_module(inputs, &install) {
         return replace(inputs, entry, &installed, install);

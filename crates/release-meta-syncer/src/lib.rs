@@ -1,7 +1,8 @@
-//! release-meta-syncer: shows the users of a target which modules they may choose.
+//! release-meta-syncer: copies the visible part of the module catalogue to each target, so that its users see the
+//! modules that they can select.
 //!
-//! Per Kyma: *observe* the catalogue on its target, *plan* what that Kyma may see, write what differs, *report*
-//! with the condition `ModuleCatalog`. Only copies of its own are changed or deleted there.
+//! Per Kyma: *observe* the catalogue on its target, *plan* the copies that the Kyma may have, *write* those that
+//! differ, *report* with the condition `ModuleCatalog`. Only copies of its own are changed or deleted there.
 
 #![warn(missing_docs)]
 

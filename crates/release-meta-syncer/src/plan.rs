@@ -75,7 +75,7 @@ pub(crate) trait Source {
     fn has(&self, key: &Key) -> bool;
     /// Reports whether the deletion of the object was requested.
     fn is_deleted(&self, key: &Key) -> bool;
-    /// Reports whether the object is hidden only because the hub lost others that it refers to.
+    /// Reports whether the object is hidden only because the hub lacks others that it refers to.
     fn is_hidden_by_loss(&self, key: &Key) -> bool;
 }
 
@@ -127,7 +127,7 @@ pub(crate) fn plan(
             plan.frozen += 1;
             continue;
         }
-        // A channel may name a version before its template is published. Copies of lost templates count as frozen.
+        // A channel may name a version before its template is published. Copies of missing templates count as frozen.
         if source.is_hidden_by_loss(key) {
             continue;
         }

@@ -55,7 +55,7 @@ async fn carry_out(
             let failed = |component, source| Error::RequestRemoval { component, source };
             patch(state, &api, view, &body, failed).await?;
         } else if !write_request(state, &api, view, body).await? {
-            tracing::info!(component = view.name, kind = %view.kind, module = view.module, "component was let go before its order came");
+            tracing::info!(component = view.name, kind = %view.kind, module = view.module, "component was released before its deletion request was written");
             return Ok(false);
         }
     }
@@ -68,7 +68,7 @@ async fn carry_out(
     }
     tracing::info!(
         component = view.name, kind = %view.kind, module = view.module, kyma = %view.kyma, kyma_uid = authority.uid,
-        reason = %deletion.reason, policy = ?deletion.policy, uid = view.uid, "component let go"
+        reason = %deletion.reason, policy = ?deletion.policy, uid = view.uid, "component deleted"
     );
     Ok(true)
 }

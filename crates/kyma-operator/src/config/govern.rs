@@ -21,7 +21,7 @@ pub(crate) struct EffectiveEntry {
     pub(crate) entry: ModuleEntry,
     /// Names of the ModuleConfigs that apply to it in ascending precedence, and whether each refuses the entry.
     pub(crate) by: Vec<(String, bool)>,
-    /// Why the entry is not followed.
+    /// The reason why the entry is not applied.
     pub(crate) objection: Option<ModuleProblem>,
 }
 

@@ -103,7 +103,7 @@ async fn facts(
     })
 }
 
-/// Reports whether a Kyma records the module without a requested removal: it may have lost its component.
+/// Reports whether a Kyma records the module without a requested removal. Its component may be missing.
 fn has(kyma: &Kyma, module: &str) -> bool {
     let known = kyma.status.iter().flat_map(|status| status.mandatory_modules.iter().flatten());
     known.filter(|known| !known.deleting).any(|known| known.name == module)

@@ -1,4 +1,4 @@
-//! Writes of a Kyma's deletion on the hub: deletion requests, and components for modules that lost theirs.
+//! Writes of a Kyma's deletion on the hub: deletion requests, and the creation of missing components.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,8 +71,8 @@ fn authority<'a>(
     Authority { kyma: key, uid, generation: kyma.metadata.generation.unwrap_or(0), paused_operations }
 }
 
-/// Returns modules without a component that would remove them. Components of a kind that is being listed do not count
-/// as lost.
+/// Returns the components without which no reconciler would remove their modules. Components of a kind that is being
+/// listed do not count as missing.
 pub(super) fn find_missing_components(state: &State, kyma: &Kyma) -> Vec<MissingComponent> {
     let before = kyma.status.clone().unwrap_or_default();
     missing_components::find(

@@ -25,7 +25,7 @@ struct RecordedComponent {
 
 /// Returns the modules whose recorded component the hub has but the index lacks. An incomplete list removes components
 /// from the index; only a read of each by name proves that it does not exist. Components of kinds without a watch are
-/// left to [`has_unwatched_components`], and lost modules to the creation of their component, which fails if it exists.
+/// left to [`has_unwatched_components`], and missing components to their creation, which fails if they exist.
 pub(super) async fn find_unindexed(
     state: &State,
     kyma: &Kyma,

@@ -127,8 +127,8 @@ fn mandatory(
 }
 
 /// Returns the remaining modules, with the message of their components. A module is Deleting once its removal is
-/// requested, or once its component is to be deleted without one: see [`missing_components`]. A module whose component exists stays
-/// on record although the index lacks the component.
+/// requested, or once its component is to be deleted without one: see [`missing_components`]. A module whose component
+/// exists stays on record although the index lacks the component.
 fn lines(
     state: &State,
     kyma: &Kyma,

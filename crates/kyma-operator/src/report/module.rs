@@ -48,13 +48,13 @@ pub(crate) struct Outcome<'a> {
     pub(crate) resolved: &'a ResolvedModule,
     /// The component after the plan was carried out.
     pub(crate) view: Option<&'a ComponentView>,
-    /// Why it could not be written yet.
+    /// The problem that prevents the write.
     pub(crate) blocked: Option<&'a ModuleProblem>,
-    /// Why the write failed.
+    /// The failure of the write.
     pub(crate) failure: Option<&'a Failure>,
-    /// Whether its component lost its finalizer before the deletion request was written.
+    /// Whether its component had no finalizer any more when the deletion request was written.
     pub(crate) missed: bool,
-    /// How modules with `customResourcePolicy: Ignore` are removed.
+    /// Policy for the removal of modules with `customResourcePolicy: Ignore`.
     pub(crate) ignore: IgnorePolicy,
     /// The module's previous line.
     pub(crate) before: Option<&'a ModuleStatus>,
@@ -272,7 +272,7 @@ fn removing(outcome: &Outcome<'_>, problem: Option<&ModuleProblem>) -> Option<Li
     })
 }
 
-/// Returns the line of a module that lost its component: unchanged until a component with a deletion request exists.
+/// Returns the line of a module whose component is missing: unchanged until a component with a deletion request exists.
 fn finishing(outcome: &Outcome<'_>) -> Option<Line> {
     let held = outcome.failure.map(|failure| (failure.reason, failure.message.clone()));
     match held.or_else(|| outcome.blocked.map(|problem| (problem.reason, problem.message.clone()))) {

@@ -47,7 +47,7 @@ pub(crate) enum Decision {
     },
     /// Upgrade a module whose requested removal is blocked to this version.
     Leave(Install),
-    /// Create a component with a deletion request for a module to be removed that lost its component.
+    /// Create a component with a deletion request for a module to be removed whose component is missing.
     Finish(Install, DeletionReason),
     /// Delete the component and leave everything on the target.
     Unmanage,

@@ -1,4 +1,4 @@
-//! Modules whose component is missing: their removal, and what is recorded of them.
+//! Modules whose component is missing: their removal and their recorded state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::config::ConfigUids;
 use crate::missing_components::MissingComponent;
 use crate::selection::ModuleEntry;
 
-/// Decides about a module to be removed that lost its component. Without its template, which names the objects of
+/// Decides about a module to be removed whose component is missing. Without its template, which names the objects of
 /// users that block a removal, nothing is removed.
 pub(crate) fn finish_removal(
     catalogue: &Catalogue,
@@ -45,8 +45,8 @@ fn resolved_module(missing: &MissingComponent, decision: Decision) -> ResolvedMo
     }
 }
 
-/// Decides about a lost module without an entry. A mandatory module stays until the deletion of its release meta was
-/// requested.
+/// Decides about a module without an entry whose component is missing. A mandatory module stays until the deletion of
+/// its release meta was requested.
 pub(super) fn unlisted(catalogue: &Catalogue, missing: &MissingComponent) -> ResolvedModule {
     if !missing.mandatory {
         return finish_removal(catalogue, missing, DeletionReason::Disabled);
@@ -74,7 +74,7 @@ pub(super) fn recorded_module(inputs: &Inputs<'_>, install: &Install) -> Option<
     })
 }
 
-/// Returns the recorded state of a mandatory module that lost its component: it still runs on the target.
+/// Returns the recorded state of a mandatory module whose component is missing: it still runs on the target.
 pub(super) fn recorded_mandatory_module(
     missing_components: &[MissingComponent],
     module: &str,

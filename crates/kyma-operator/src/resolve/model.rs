@@ -56,7 +56,7 @@ pub(crate) enum Action {
     Restart,
 }
 
-/// How an entry selects a module.
+/// The version or channel that an entry selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// By the Kyma's channel.
@@ -78,7 +78,7 @@ impl Choice {
     }
 }
 
-/// How upgrades of a module are approved.
+/// The approval mode of a module's upgrades.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Upgrades {
     /// Automatically.
@@ -131,7 +131,7 @@ pub(crate) struct InstalledModule {
     pub(crate) leaving: bool,
 }
 
-/// An installed module that lost its component.
+/// A component of an installed module that was deleted without a deletion request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MissingComponent {
     pub(crate) version: &'static str,
@@ -300,7 +300,8 @@ impl World {
         Some(InstalledModule { ordered, leaving: true, ..held })
     }
 
-    /// Creates a component with a deletion request for a lost module without an entry, if its template is known.
+    /// Creates a component with a deletion request for a module without an entry whose component is missing, if its
+    /// template is known.
     fn finish(&mut self, module: &'static str) -> Option<InstalledModule> {
         let MissingComponent { version, channel } = *self.missing_components.get(module)?;
         let offer = self.offers.get(module).filter(|offer| offer.is_there())?;
@@ -330,7 +331,8 @@ impl World {
                 _ => held,
             });
         }
-        // After a withdrawn deletion request or a lost component everything stays, for the next component to adopt.
+        // After a withdrawn deletion request, or while the component is missing, everything stays, for the next
+        // component to adopt.
         let missing = self.missing_components.get(module).map(|missing| InstalledModule {
             ordered: missing.version,
             running: None,
