@@ -128,7 +128,7 @@ async fn apply_and_prune(
     // Without a fingerprint the next pass tries again, but changes of accepted policies are noticed before.
     let is_complete = refused.is_none() && !is_prune_paused && pruned.is_ok();
     if !state.policies().record_applied(kyma, is_complete.then_some(fingerprint), versions) {
-        state.wake(kyma);
+        state.requeue(kyma);
     }
     // The refusal is reported first: the status of the ModuleConfig refers to it.
     refused.map_or(pruned.map_err(Failure::from), Err)

@@ -60,8 +60,8 @@ pub(crate) fn install(
     if !is_newer(offer, live) {
         return Ok(None);
     }
-    let wanted = marked(offer, joined(&offer.crd.spec.versions, &live.spec.versions));
-    Ok(Some(wanted))
+    let desired = marked(offer, joined(&offer.crd.spec.versions, &live.spec.versions));
+    Ok(Some(desired))
 }
 
 /// Checks that no category of the offered CRD hides another component kind from kubectl.
@@ -151,10 +151,10 @@ fn is_newer(offer: &Offer<'_>, live: &CustomResourceDefinition) -> bool {
 
 /// Merges live versions into the desired ones: none is removed, and none stops being served.
 fn joined(
-    wanted: &[CustomResourceDefinitionVersion],
+    desired: &[CustomResourceDefinitionVersion],
     live: &[CustomResourceDefinitionVersion],
 ) -> Vec<CustomResourceDefinitionVersion> {
-    let mut joined: Vec<_> = wanted.to_vec();
+    let mut joined: Vec<_> = desired.to_vec();
     for old in live {
         match joined.iter_mut().find(|version| version.name == old.name) {
             Some(version) => version.served |= old.served,
@@ -182,7 +182,7 @@ fn marked(offer: &Offer<'_>, versions: Vec<CustomResourceDefinitionVersion>) -> 
 /// Adds the mark of `kymactl run --once` to a CRD before it is applied: to a new one if `marks_created` is set. An
 /// existing mark stays, an apply without it would remove it.
 pub(crate) fn mark_created(
-    wanted: &mut CustomResourceDefinition,
+    desired: &mut CustomResourceDefinition,
     live: Option<&CustomResourceDefinition>,
     marks_created: bool,
 ) {
@@ -194,7 +194,7 @@ pub(crate) fn mark_created(
         None => marks_created.then(|| "true".to_owned()),
     };
     if let Some(value) = value {
-        let all = wanted.metadata.annotations.get_or_insert_default();
+        let all = desired.metadata.annotations.get_or_insert_default();
         all.insert(annotations::CREATED_BY_RUN.to_owned(), value);
     }
 }

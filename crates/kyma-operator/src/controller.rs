@@ -81,7 +81,7 @@ fn follow_target(state: &State, kyma: &KymaKey, at: &WatchSpec, event: &ObjectEv
         record_kyma_event(state, kyma, event)
     };
     if is_news {
-        state.wake(kyma);
+        state.requeue(kyma);
     }
 }
 
@@ -131,10 +131,10 @@ fn follow_access(state: &Arc<State>) {
                 state.end_session(kyma);
             }
         }
-        state.wake_all(&concerned);
+        state.requeue_all(&concerned);
         if change.secret().is_some() && change.secret() == state.args.pull_secret() {
             let open: Vec<KymaKey> = state.sessions().keys().cloned().collect();
-            state.wake_all(&open);
+            state.requeue_all(&open);
         }
     });
 }
@@ -146,7 +146,7 @@ async fn follow_targets(state: Arc<State>, mut events: Receiver<TargetEvent>) {
             Ok(TargetEvent::Suspended(place)) => {
                 for kyma in state.of_secret(&place.name) {
                     state.end_session(&kyma);
-                    state.wake(&kyma);
+                    state.requeue(&kyma);
                 }
             }
             Ok(TargetEvent::Recovered(_)) => {}
@@ -169,7 +169,7 @@ fn suspect_all(state: &State, dropped: u64) {
     for kyma in &kymas {
         state.end_session(kyma);
     }
-    state.wake_all(&state.with_secrets());
+    state.requeue_all(&state.with_secrets());
 }
 
 /// Requeues a Kyma whose status another writer changed. Forgets a deleted one and requeues Kymas that wait for its
@@ -179,15 +179,15 @@ fn follow_kymas(state: &State, kymas: &Store<Kyma>, change: Change<'_, Kyma>) {
         Change::Applied(kyma) => {
             state.long_names.add(&KymaKey::of(kyma).name);
             if state.own_writes().is_news(kyma) {
-                state.wake(&KymaKey::of(kyma));
+                state.requeue(&KymaKey::of(kyma));
             }
-            state.wake_withdrawn();
+            state.requeue_withdrawn();
         }
         Change::Deleted(kyma) => {
             let key = KymaKey::new(kyma.namespace.as_deref().unwrap_or_default(), &kyma.name);
             state.forget(&key);
-            state.wake_all(&state.blocked());
-            state.wake_withdrawn();
+            state.requeue_all(&state.blocked());
+            state.requeue_withdrawn();
         }
         Change::Listing => {
             state.own_writes().begin_list();

@@ -106,18 +106,18 @@ async fn follow_catalogue<K: CatalogueKind>(
                 let what = format!("{} {}", K::kind(&()), object.name_any());
                 contain_panic(&what, || {
                     let affected = object.apply(&mut state.catalogue_mut());
-                    wake(&state, &kymas, affected);
+                    requeue(&state, &kymas, affected);
                 });
             }
             FeedEvent::Deleted(name) => {
                 let affected = K::delete(&mut state.catalogue_mut(), &name);
-                wake(&state, &kymas, affected);
+                requeue(&state, &kymas, affected);
             }
             FeedEvent::Listed(names) => {
-                let held = K::names(&state.catalogue());
-                for name in held.difference(&names) {
+                let indexed = K::names(&state.catalogue());
+                for name in indexed.difference(&names) {
                     let affected = K::delete(&mut state.catalogue_mut(), name);
-                    wake(&state, &kymas, affected);
+                    requeue(&state, &kymas, affected);
                 }
                 signal_first_list(&mut first);
             }
@@ -182,7 +182,7 @@ fn apply_crd(
     let keeps_contract = crate::component_crd::violations(&crd, &kind).is_empty();
     let plural = crd.spec.names.plural.clone();
     state.kinds_mut().apply(crd);
-    state.wake_waiting_for(&key);
+    state.requeue_waiting_for(&key);
     if !keeps_contract || watched.contains_key(&key) {
         return None;
     }
@@ -199,9 +199,9 @@ fn remove_crd(state: &State, kind: &GroupKind, watched: &mut HashMap<GroupKind, 
     }
     if state.kinds_mut().remove(&kind.0, &kind.1) {
         let orphaned = state.components_mut().retain(&kind.0, &kind.1, &BTreeSet::new());
-        state.wake_all(&orphaned);
+        state.requeue_all(&orphaned);
     }
-    state.wake_waiting_for(kind);
+    state.requeue_waiting_for(kind);
 }
 
 fn is_established(crd: &CustomResourceDefinition) -> bool {
@@ -219,9 +219,9 @@ fn signal_first_list(first: &mut FirstListSender) {
     }
 }
 
-fn wake(state: &State, kymas: &Store<Kyma>, affected: AffectedKymas) {
+fn requeue(state: &State, kymas: &Store<Kyma>, affected: AffectedKymas) {
     state.metrics.mandatory(state.catalogue().mandatory().count());
-    state.wake_affected(affected, || kymas.state().iter().map(|kyma| KymaKey::of(kyma)).collect());
+    state.requeue_affected(affected, || kymas.state().iter().map(|kyma| KymaKey::of(kyma)).collect());
 }
 
 #[cfg(test)]

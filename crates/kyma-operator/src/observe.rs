@@ -161,7 +161,7 @@ pub(crate) fn views(
     for mut view in state.components().of(key) {
         view.mandatory |= is_recorded(&view.module);
         match found.get(&view.module) {
-            Some(held) if !held.terminating => {}
+            Some(other) if !other.terminating => {}
             _ => drop(found.insert(view.module.clone(), view)),
         }
     }

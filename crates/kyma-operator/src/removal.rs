@@ -250,6 +250,6 @@ async fn is_access_gone(state: &State, kyma: &Kyma, components: &[ComponentView]
 /// Returns since when the access has been missing; the current time if it is newly missing.
 fn missing_since(kyma: &Kyma) -> Timestamp {
     let conditions = kyma.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
-    let held = condition::get(&conditions, report::ACCESS_MISSING).filter(|held| held.status == "True");
-    held.map_or_else(Timestamp::now, |held| held.last_transition_time.0)
+    let stored = condition::get(&conditions, report::ACCESS_MISSING).filter(|stored| stored.status == "True");
+    stored.map_or_else(Timestamp::now, |stored| stored.last_transition_time.0)
 }

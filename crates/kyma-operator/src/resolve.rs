@@ -112,7 +112,7 @@ pub(crate) struct InstalledModule {
 
 impl InstalledModule {
     /// Returns the requested version, or the running one if no request is known. Another version is a change.
-    pub(crate) fn wanted(&self) -> Option<&str> {
+    pub(crate) fn requested_version(&self) -> Option<&str> {
         self.ordered.as_deref().or(self.running.as_deref())
     }
 
@@ -205,7 +205,8 @@ fn settle(
     install: Install,
 ) -> Decision {
     if let Some(problem) = template_change::check_content(inputs, installed, &install) {
-        let is_other = |installed: &&InstalledModule| installed.wanted() != Some(install.version.as_str());
+        let is_other =
+            |installed: &&InstalledModule| installed.requested_version() != Some(install.version.as_str());
         return match installed.filter(is_other) {
             Some(installed) => keep_version(inputs, installed, &install, problem),
             None => object(installed, &ModuleProblem { state: State::Error, ..problem }),
@@ -271,7 +272,7 @@ fn keep_version(
 /// Returns the requested version with its present template; `None` if the catalogue lacks it or has it with other
 /// content.
 fn kept(inputs: &Inputs<'_>, installed: &InstalledModule, install: &Install) -> Option<Install> {
-    let version = installed.wanted()?;
+    let version = installed.requested_version()?;
     let template = inputs.catalogue.template(&install.release.module, version)?;
     let kept = Install {
         template: Arc::clone(template),
@@ -293,7 +294,9 @@ fn refuse_or_keep(
     match installed {
         None => Decision::Refuse(problem),
         // The component is not this entry's: every Kyma has one.
-        Some(held) if problem.reason == Reason::Mandatory && held.mandatory => Decision::Refuse(problem),
+        Some(installed) if problem.reason == Reason::Mandatory && installed.mandatory => {
+            Decision::Refuse(problem)
+        }
         Some(_) if is_hidden && inputs.policy.uninstall_on_visibility_loss => {
             Decision::Remove { reason: DeletionReason::Withdrawn, problem: Some(problem) }
         }
@@ -392,8 +395,8 @@ fn no_longer_mandatory(module: &str) -> ModuleProblem {
 
 /// Returns the problem if the version names another component kind: two components would fight over the same objects.
 fn kind_changed(installed: &InstalledModule, install: &Install) -> Option<ModuleProblem> {
-    let wanted = kind_of(&install.template);
-    let (group, kind) = (wanted.group(), wanted.kind.as_str());
+    let desired = kind_of(&install.template);
+    let (group, kind) = (desired.group(), desired.kind.as_str());
     if installed.group == group && installed.kind == kind {
         return None;
     }

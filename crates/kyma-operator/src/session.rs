@@ -36,8 +36,8 @@ pub(crate) async fn of(
 ) -> Result<Arc<Session>, Failure> {
     let key = KymaKey::of(kyma);
     let proven = |session: &&Arc<Session>| session.access == access && is_on_record(kyma, &session.identity);
-    let held = state.sessions().get(&key).filter(proven).cloned();
-    if let Some(session) = held.filter(|session| session.is_fresh(state.runtime.settings.resync)) {
+    let existing = state.sessions().get(&key).filter(proven).cloned();
+    if let Some(session) = existing.filter(|session| session.is_fresh(state.runtime.settings.resync)) {
         return Ok(session);
     }
     // Discard what another access or an expired session reported; it is read again.

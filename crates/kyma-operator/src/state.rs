@@ -224,13 +224,13 @@ impl State {
     }
 
     /// Requeues a Kyma.
-    pub(crate) fn wake(&self, kyma: &KymaKey) {
+    pub(crate) fn requeue(&self, kyma: &KymaKey) {
         self.triggers.kymas.enqueue(ObjectRef::new(&kyma.name).within(&kyma.namespace));
     }
 
     /// Requeues withdrawn mandatory modules after a component or a Kyma's record of them changed: it may have been
     /// the last one.
-    pub(crate) fn wake_withdrawn(&self) {
+    pub(crate) fn requeue_withdrawn(&self) {
         for module in self.catalogue().withdrawn() {
             let release = ObjectRef::new(module).within(&self.runtime.settings.hub_namespace);
             self.triggers.releases.enqueue(release);
@@ -238,18 +238,18 @@ impl State {
     }
 
     /// Requeues these Kymas.
-    pub(crate) fn wake_all<'a>(&self, kymas: impl IntoIterator<Item = &'a KymaKey>) {
+    pub(crate) fn requeue_all<'a>(&self, kymas: impl IntoIterator<Item = &'a KymaKey>) {
         for kyma in kymas {
-            self.wake(kyma);
+            self.requeue(kyma);
         }
     }
 
     /// Requeues the Kymas that a catalogue change affects.
-    pub(crate) fn wake_affected(&self, affected: AffectedKymas, all: impl FnOnce() -> Vec<KymaKey>) {
+    pub(crate) fn requeue_affected(&self, affected: AffectedKymas, all: impl FnOnce() -> Vec<KymaKey>) {
         match affected {
             AffectedKymas::None => {}
-            AffectedKymas::Some(kymas) => self.wake_all(&kymas),
-            AffectedKymas::All => self.wake_all(&all()),
+            AffectedKymas::Some(kymas) => self.requeue_all(&kymas),
+            AffectedKymas::All => self.requeue_all(&all()),
         }
     }
 
@@ -274,9 +274,9 @@ impl State {
     }
 
     /// Requeues Kymas that wait for a component kind.
-    pub(crate) fn wake_waiting_for(&self, kind: &GroupKind) {
+    pub(crate) fn requeue_waiting_for(&self, kind: &GroupKind) {
         let waiting: Vec<KymaKey> = lock(&self.by_kind).dependents(kind).cloned().collect();
-        self.wake_all(&waiting);
+        self.requeue_all(&waiting);
     }
 
     /// Locks the results of the operator's writes that the watch has not delivered yet.
@@ -316,9 +316,9 @@ impl State {
     }
 
     /// Requeues Kymas that depend on the maintenance policy.
-    pub(crate) fn wake_awaiting_windows(&self) {
+    pub(crate) fn requeue_awaiting_windows(&self) {
         let waiting: Vec<KymaKey> = lock(&self.awaiting_windows).iter().cloned().collect();
-        self.wake_all(&waiting);
+        self.requeue_all(&waiting);
     }
 
     /// Stores the result of a write until the watch has delivered it.

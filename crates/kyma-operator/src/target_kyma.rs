@@ -55,17 +55,17 @@ fn shown(status: &Value) -> Value {
 
 /// Returns the labels of the target's Kyma that name its owner, as KLM sets them.
 pub(crate) fn labels_for(kyma: &Kyma) -> BTreeMap<String, String> {
-    let mut wanted = BTreeMap::from([
+    let mut desired = BTreeMap::from([
         (labels::MANAGED_BY.to_owned(), labels::MANAGED_BY_KYMA.to_owned()),
         (labels::WATCHED_BY.to_owned(), labels::WATCHED_BY_KYMA.to_owned()),
     ]);
     let given = kyma.metadata.labels.as_ref();
     for name in [labels::RUNTIME_ID, labels::GLOBAL_ACCOUNT_ID, labels::SUBACCOUNT_ID] {
         if let Some(value) = given.and_then(|given| given.get(name)) {
-            wanted.insert(name.to_owned(), value.clone());
+            desired.insert(name.to_owned(), value.clone());
         }
     }
-    wanted
+    desired
 }
 
 /// Returns the annotations of the target's Kyma, as KLM sets them.
@@ -81,8 +81,8 @@ pub(crate) fn annotations_for(kyma: &Kyma) -> BTreeMap<String, String> {
 
 /// Reports whether labels and annotations are up to date.
 pub(crate) fn has_owner_metadata(remote: &TargetKyma, kyma: &Kyma) -> bool {
-    let holds = |held: &BTreeMap<String, String>, wanted: BTreeMap<String, String>| {
-        wanted.iter().all(|(name, value)| held.get(name) == Some(value))
+    let holds = |actual: &BTreeMap<String, String>, desired: BTreeMap<String, String>| {
+        desired.iter().all(|(name, value)| actual.get(name) == Some(value))
     };
     holds(&remote.labels, labels_for(kyma)) && holds(&remote.annotations, annotations_for(kyma))
 }
@@ -102,6 +102,6 @@ pub(crate) fn status_for(status: &KymaStatus, namespace: &str) -> KymaStatus {
 }
 
 /// Reports whether the target shows exactly this status.
-pub(crate) fn has_status(remote: &TargetKyma, wanted: &KymaStatus) -> bool {
-    serde_json::to_value(wanted).is_ok_and(|wanted| remote.status == wanted)
+pub(crate) fn has_status(remote: &TargetKyma, desired: &KymaStatus) -> bool {
+    serde_json::to_value(desired).is_ok_and(|desired| remote.status == desired)
 }

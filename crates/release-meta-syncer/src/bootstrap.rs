@@ -58,12 +58,12 @@ pub(crate) struct Crds {
 /// Installs or updates the catalogue's CRDs, unless a newer version of this operator did. Returns their state.
 pub(crate) async fn ensure_crds(target: &Target, owner: &str) -> Result<Crds, Failure> {
     let mut found = Crds { versions: BTreeMap::new(), are_established: true };
-    for wanted in catalogue_crds() {
-        let live = ensure_crd(target.client(), owner, &wanted).await?;
+    for desired in catalogue_crds() {
+        let live = ensure_crd(target.client(), owner, &desired).await?;
         let fingerprint = fingerprint(&live.metadata, FIELD_MANAGER);
         found
             .versions
-            .insert(wanted.name_any(), ObjectVersion { uid: live.uid().unwrap_or_default(), fingerprint });
+            .insert(desired.name_any(), ObjectVersion { uid: live.uid().unwrap_or_default(), fingerprint });
         found.are_established &= is_crd_established().matches_object(Some(&live));
     }
     Ok(found)
@@ -74,14 +74,14 @@ pub(crate) async fn ensure_crds(target: &Target, owner: &str) -> Result<Crds, Fa
 async fn ensure_crd(
     client: Client,
     owner: &str,
-    wanted: &CustomResourceDefinition,
+    desired: &CustomResourceDefinition,
 ) -> Result<CustomResourceDefinition, Failure> {
-    let name = wanted.name_any();
+    let name = desired.name_any();
     let api: Api<CustomResourceDefinition> = Api::all(client);
     let failed = |error: kube::Error| Failure::target(&format!("install CRD {name}"), &error);
     // A 404 of a proxy would mark an existing CRD as created here.
     let live = find_object(&api, &name).await.map_err(failed)?;
-    let body = crd_body(wanted, owner, live.as_ref());
+    let body = crd_body(desired, owner, live.as_ref());
     match live {
         Some(live) if is_newer(&live) || is_current(&live, &body) => Ok(live),
         Some(_) => {
@@ -100,11 +100,11 @@ async fn ensure_crd(
 /// Returns the CRD to apply. It is marked as created by the operator if none exists, or an existing one has the mark.
 /// The uid of an existing CRD keeps the mark from another one of the same name.
 fn crd_body(
-    wanted: &CustomResourceDefinition,
+    desired: &CustomResourceDefinition,
     owner: &str,
     live: Option<&CustomResourceDefinition>,
 ) -> Value {
-    let hash = hex::encode(&Sha256::digest(json!(wanted.spec).to_string().as_bytes())[..8]);
+    let hash = hex::encode(&Sha256::digest(json!(desired.spec).to_string().as_bytes())[..8]);
     let mut notes = BTreeMap::from([(annotations::CRD_VERSION, VERSION), (annotations::APPLIED, &hash)]);
     let is_ours = live.is_none_or(|live| live.annotations().get(CREATED_BY).is_some_and(|by| by == owner));
     if is_ours {
@@ -114,19 +114,19 @@ fn crd_body(
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {
-            "name": wanted.metadata.name,
+            "name": desired.metadata.name,
             "uid": live.and_then(ResourceExt::uid),
             "labels": { labels::MANAGED_BY: labels::MANAGED_BY_KYMA, labels::OWNER: owner },
             "annotations": notes,
         },
-        "spec": wanted.spec,
+        "spec": desired.spec,
     })
 }
 
 fn is_newer(live: &CustomResourceDefinition) -> bool {
     let version = |text: &str| Version::parse(text).ok();
-    let held = live.annotations().get(annotations::CRD_VERSION).and_then(|held| version(held));
-    held.is_some_and(|held| version(VERSION).is_some_and(|ours| held > ours))
+    let actual = live.annotations().get(annotations::CRD_VERSION).and_then(|actual| version(actual));
+    actual.is_some_and(|actual| version(VERSION).is_some_and(|ours| actual > ours))
 }
 
 /// Reports whether the same content was applied before and the manager still owns all of it.
@@ -134,8 +134,8 @@ fn is_current(live: &CustomResourceDefinition, body: &Value) -> bool {
     let live = serde_json::to_value(live).and_then(serde_json::from_value::<DynamicObject>);
     live.is_ok_and(|live| {
         let pairs = |name: &str| body["metadata"][name].as_object().cloned().unwrap_or_default();
-        let has = |held: &BTreeMap<String, String>, wanted: serde_json::Map<String, Value>| {
-            wanted.iter().all(|(name, value)| held.get(name).map(String::as_str) == value.as_str())
+        let has = |actual: &BTreeMap<String, String>, desired: serde_json::Map<String, Value>| {
+            desired.iter().all(|(name, value)| actual.get(name).map(String::as_str) == value.as_str())
         };
         has(live.labels(), pairs("labels"))
             && has(live.annotations(), pairs("annotations"))
@@ -168,31 +168,31 @@ mod tests {
     #[tokio::test]
     async fn crd_created_after_the_read_is_adopted_by_the_next_pass() {
         let target = ScriptedServer::start().await.unwrap();
-        let wanted = crds::module_template();
-        let theirs = Answer::json(&serde_json::to_value(&wanted).unwrap());
+        let desired = crds::module_template();
+        let theirs = Answer::json(&serde_json::to_value(&desired).unwrap());
         let forced = RequestMatcher::path(CRD).method("PATCH").query("force=true");
         let absent =
-            Answer::not_found("apiextensions.k8s.io", "customresourcedefinitions", &wanted.name_any());
+            Answer::not_found("apiextensions.k8s.io", "customresourcedefinitions", &desired.name_any());
         target.next(1, RequestMatcher::path(CRD).method("GET"), absent);
         target.always(RequestMatcher::path(CRD).method("GET"), theirs.clone());
         target.always(forced.clone(), theirs);
         target.always(RequestMatcher::path(CRD).method("PATCH"), Answer::failure(409, "Conflict", "exists"));
         let client = target.access().client().unwrap();
-        let raced = ensure_crd(client.clone(), OWNER, &wanted).await;
+        let raced = ensure_crd(client.clone(), OWNER, &desired).await;
         assert!(raced.is_err_and(|failure| failure.reason == Reason::ApplyConflict));
         assert_eq!(target.count(&forced), 0, "the CRD of another writer got the mark of its creator");
-        ensure_crd(client, OWNER, &wanted).await.unwrap();
+        ensure_crd(client, OWNER, &desired).await.unwrap();
         assert_eq!(target.count(&forced), 1);
     }
 
     #[test]
     fn only_a_crd_that_the_operator_created_is_marked_as_created() {
-        let wanted = crds::module_template();
+        let desired = crds::module_template();
         let meta = |creator: Option<&str>| {
-            let mut live = wanted.clone();
+            let mut live = desired.clone();
             live.metadata.uid = Some("u".to_owned());
             live.metadata.annotations = creator.map(|by| [(CREATED_BY.to_owned(), by.to_owned())].into());
-            crd_body(&wanted, OWNER, Some(&live))["metadata"].take()
+            crd_body(&desired, OWNER, Some(&live))["metadata"].take()
         };
         for (creator, mark) in
             [(Some(OWNER), json!(OWNER)), (Some("another"), Value::Null), (None, Value::Null)]
@@ -200,7 +200,7 @@ mod tests {
             let meta = meta(creator);
             assert_eq!((&meta["annotations"][CREATED_BY], &meta["uid"]), (&mark, &json!("u")), "{creator:?}");
         }
-        let created = crd_body(&wanted, OWNER, None);
+        let created = crd_body(&desired, OWNER, None);
         assert_eq!(created["metadata"]["annotations"][CREATED_BY], json!(OWNER));
     }
 }

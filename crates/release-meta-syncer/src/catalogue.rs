@@ -85,7 +85,8 @@ impl Template {
     /// Returns whether a template with the conventional name can be this version: its module and version are unset or
     /// equal.
     fn may_be(&self, module: &str, version: &str) -> bool {
-        let same = |held: &Option<String>, wanted: &str| held.as_ref().is_none_or(|held| held == wanted);
+        let same =
+            |actual: &Option<String>, desired: &str| actual.as_ref().is_none_or(|actual| actual == desired);
         same(&self.module, module) && same(&self.version, version)
     }
 

@@ -29,7 +29,7 @@ pub(crate) async fn step(
     paused_operations: &PausedOperations,
 ) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
-    if !kyma.finalizers().iter().any(|held| held == finalizers::CATALOG) {
+    if !kyma.finalizers().iter().any(|existing| existing == finalizers::CATALOG) {
         state.forget(&key);
         return Ok(Wait::Event);
     }
@@ -173,14 +173,15 @@ async fn remove_copies(
     let namespace = &state.runtime.settings.target_namespace;
     let reduced = |object: &DynamicObject| (object.name_any(), observe::reduce(object, owner, None));
     let found = observe::list(target, namespace, kind, reduced).await?;
-    for (name, held) in found.ok_or_else(|| not_served(kind))? {
-        if held.ownership == Ownership::Ours {
-            write::delete(gate, target, namespace, &Key { kind, name }, &held.uid).await?;
+    for (name, existing) in found.ok_or_else(|| not_served(kind))? {
+        if existing.ownership == Ownership::Ours {
+            write::delete(gate, target, namespace, &Key { kind, name }, &existing.uid).await?;
         }
     }
     let left = observe::list(target, namespace, kind, reduced).await?;
     let left = left.ok_or_else(|| not_served(kind))?.into_iter();
-    let ours = left.filter(|(_, held)| matches!(held.ownership, Ownership::Ours | Ownership::Deleting));
+    let ours =
+        left.filter(|(_, existing)| matches!(existing.ownership, Ownership::Ours | Ownership::Deleting));
     Ok(ours.map(|(name, _)| Key { kind, name }).collect())
 }
 
@@ -198,8 +199,8 @@ async fn remove_crd(
     let (client, resource) = (target.client(), crd_resource());
     let failed = |error: &kube::Error| Failure::target(&format!("delete CRD {}", crd.name_any()), error);
     gate.permit().await?;
-    let held = hold_creation(&client, crd, FIELD_MANAGER).await.map_err(|error| failed(&error))?;
-    let CrdContents::Empty { resource_version } = held else {
+    let contents = hold_creation(&client, crd, FIELD_MANAGER).await.map_err(|error| failed(&error))?;
+    let CrdContents::Empty { resource_version } = contents else {
         tracing::info!("{}", report::crd_kept_message(kind));
         return Ok(());
     };

@@ -22,8 +22,8 @@ const EXPIRY_SHARE_OF_RESYNC: f64 = 0.8;
 pub(crate) async fn open_session(state: &State, kyma: &Kyma) -> Result<Arc<Session>, Failure> {
     let key = KymaKey::of(kyma);
     let access = access_of(state, kyma)?;
-    let held = state.session(&key);
-    if let Some(session) = held.filter(|session| session.is_proven(kyma, &access)) {
+    let existing = state.session(&key);
+    if let Some(session) = existing.filter(|session| session.is_proven(kyma, &access)) {
         return Ok(session);
     }
     state.end_session(&key);
@@ -90,8 +90,8 @@ fn watch_specs(state: &State) -> [WatchSpec; 3] {
 
 /// Starts missing watches.
 pub(crate) fn watch(state: &State, key: &KymaKey, target: &Target) -> Result<(), Failure> {
-    let wanted = state.watches.subscribe(target, key, watch_specs(state));
-    wanted.map_err(|limit| Failure::new(Reason::Internal, limit.to_string()))
+    let desired = state.watches.subscribe(target, key, watch_specs(state));
+    desired.map_err(|limit| Failure::new(Reason::Internal, limit.to_string()))
 }
 
 /// Reports whether the session's state of the target is still valid.

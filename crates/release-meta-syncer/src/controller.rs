@@ -101,7 +101,7 @@ fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
         Change::Applied(kyma) => {
             state.long_names.add(&KymaKey::of(kyma).name);
             if state.conditions().differs_from(kyma) {
-                state.wake(&KymaKey::of(kyma));
+                state.requeue(&KymaKey::of(kyma));
             }
         }
         Change::Listed => {}
@@ -121,7 +121,7 @@ fn follow_target(state: &State, watch_spec: &WatchSpec, event: &ObjectEvent, kym
     for kyma in kymas {
         // Without a session, this is the watch of a cleanup, which reads the target itself.
         if state.session(kyma).is_none_or(|session| session::record_event(&session, watch_spec, event)) {
-            state.wake(kyma);
+            state.requeue(kyma);
         }
     }
 }
@@ -145,7 +145,7 @@ fn follow_access(state: &Arc<State>) {
         // After an outage too: what answers now has to prove that it is the same cluster.
         for kyma in &concerned {
             state.end_session(kyma);
-            state.wake(kyma);
+            state.requeue(kyma);
         }
     });
 }
@@ -173,7 +173,7 @@ async fn follow<K: HubResource>(state: &State, kind: Kind, apply: impl Fn(&mut C
             None => classify_deletions(state, kind).await,
         };
         if is_news && state.catalogue().is_complete() {
-            state.wake_all();
+            state.requeue_all();
         }
     }
 }
@@ -302,7 +302,7 @@ async fn sync(
         Err(_) => session.memory().end(None),
     };
     if again {
-        state.wake(key);
+        state.requeue(key);
     }
     match outcome? {
         Some(_) => Ok(Wait::Event),
@@ -315,7 +315,7 @@ async fn sync(
 async fn local(state: &State, kyma: &Kyma) -> Result<Wait, Failure> {
     let reported = state.conditions().latest(kyma);
     if reported.is_some() {
-        write::report(state, kyma, &Outcome::Synced { wanted: 0, taken: &[], frozen: 0 }).await?;
+        write::report(state, kyma, &Outcome::Synced { desired: 0, taken: &[], frozen: 0 }).await?;
     }
     Ok(Wait::Event)
 }
@@ -342,7 +342,7 @@ async fn sync_target(
     let owner = names::owner_hash(&key.namespace, &key.name);
     let namespace = state.runtime.settings.target_namespace.as_str();
     let viewer = Viewer { labels: kyma.labels(), restricted: &state.restricted };
-    let wanted = state.catalogue().visible_to(&viewer);
+    let desired = state.catalogue().visible_to(&viewer);
     let target = &session.target;
     let mut known = if let Some(known) = before {
         known
@@ -354,13 +354,13 @@ async fn sync_target(
         if !crds.are_established {
             return Ok(None);
         }
-        let Some(copies) = observe::list_existing_objects(target, namespace, &owner, &wanted).await? else {
+        let Some(copies) = observe::list_existing_objects(target, namespace, &owner, &desired).await? else {
             return Ok(None);
         };
         session.is_verified();
         TargetState { copies, crds: crds.versions }
     };
-    let mut plan = plan(&wanted, &known.copies, &*state.catalogue());
+    let mut plan = plan(&desired, &known.copies, &*state.catalogue());
     if !plan.remove.is_empty() && hub::is_terminating(state, &CATALOGUE_CRDS).await? {
         plan.freeze();
     }
@@ -377,7 +377,7 @@ async fn sync_target(
     if let Some(why) = halted {
         return Err(Failure::new(Reason::Paused, why));
     }
-    let outcome = Outcome::Synced { wanted: wanted.len(), taken: &plan.taken, frozen: plan.frozen };
+    let outcome = Outcome::Synced { desired: desired.len(), taken: &plan.taken, frozen: plan.frozen };
     write::report(state, kyma, &outcome).await?;
     Ok(Some(plan.apply.len() + plan.remove.len()))
 }

@@ -98,14 +98,14 @@ impl Copy {
     /// Reports whether applying this over `live` would change nothing.
     pub(crate) fn is_applied(&self, live: &DynamicObject, owner: &str) -> bool {
         let none = BTreeMap::new();
-        let (held, noted) = (
+        let (actual, noted) = (
             live.metadata.labels.as_ref().unwrap_or(&none),
             live.metadata.annotations.as_ref().unwrap_or(&none),
         );
         noted.get(annotations::APPLIED) == Some(&self.hash)
-            && held.get(labels::OWNER).map(String::as_str) == Some(owner)
-            && held.get(labels::MANAGED_BY).map(String::as_str) == Some(labels::MANAGED_BY_KYMA)
-            && self.labels.iter().all(|(name, value)| held.get(name) == Some(value))
+            && actual.get(labels::OWNER).map(String::as_str) == Some(owner)
+            && actual.get(labels::MANAGED_BY).map(String::as_str) == Some(labels::MANAGED_BY_KYMA)
+            && self.labels.iter().all(|(name, value)| actual.get(name) == Some(value))
             && self.annotations.iter().all(|(name, value)| noted.get(name) == Some(value))
             && live.data.get("spec").is_some_and(|spec| includes(spec, &self.spec))
     }
@@ -127,19 +127,19 @@ fn copied_metadata(all: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Reports whether `live` has every value of `wanted`. Other managers' list entries are ignored.
-fn includes(live: &Value, wanted: &Value) -> bool {
-    match (live, wanted) {
-        (Value::Object(live), Value::Object(wanted)) => {
-            wanted.iter().all(|(name, value)| match live.get(name) {
-                Some(held) => includes(held, value),
+/// Reports whether `live` has every value of `desired`. Other managers' list entries are ignored.
+fn includes(live: &Value, desired: &Value) -> bool {
+    match (live, desired) {
+        (Value::Object(live), Value::Object(desired)) => {
+            desired.iter().all(|(name, value)| match live.get(name) {
+                Some(actual) => includes(actual, value),
                 None => value.is_null(),
             })
         }
-        (Value::Array(live), Value::Array(wanted)) => {
-            wanted.iter().all(|value| live.iter().any(|held| includes(held, value)))
+        (Value::Array(live), Value::Array(desired)) => {
+            desired.iter().all(|value| live.iter().any(|actual| includes(actual, value)))
         }
-        _ => live == wanted,
+        _ => live == desired,
     }
 }
 

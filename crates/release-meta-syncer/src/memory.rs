@@ -139,15 +139,18 @@ impl TargetState {
     }
 
     fn has_version(&self, object: &WatchedObject, version: Option<&ObjectVersion>) -> bool {
-        let held = match object {
-            WatchedObject::Copy(key) => self.copies.get(key).map(|held| {
-                let going = held.ownership == Ownership::Deleting;
-                (ObjectVersion { uid: held.uid.clone(), fingerprint: held.fingerprint.clone() }, going)
+        let existing = match object {
+            WatchedObject::Copy(key) => self.copies.get(key).map(|existing| {
+                let going = existing.ownership == Ownership::Deleting;
+                (
+                    ObjectVersion { uid: existing.uid.clone(), fingerprint: existing.fingerprint.clone() },
+                    going,
+                )
             }),
             WatchedObject::Crd(name) => self.crds.get(name).map(|version| (version.clone(), false)),
         };
-        match (held, version) {
-            (Some((held, _)), Some(seen)) => held == *seen,
+        match (existing, version) {
+            (Some((existing, _)), Some(seen)) => existing == *seen,
             (Some(_), None) => false,
             // Neither desired nor created by this operator.
             (None, Some(seen)) => seen.fingerprint.is_empty(),
@@ -173,13 +176,13 @@ mod tests {
     }
 
     fn known() -> TargetState {
-        let held = ExistingObject {
+        let existing = ExistingObject {
             uid: "uid".into(),
             fingerprint: "f".into(),
             ownership: Ownership::Ours,
             content: Some("c".into()),
         };
-        TargetState { copies: [(key("a"), held)].into(), crds: [("crd".to_owned(), version("f"))].into() }
+        TargetState { copies: [(key("a"), existing)].into(), crds: [("crd".to_owned(), version("f"))].into() }
     }
 
     fn settled() -> Memory {

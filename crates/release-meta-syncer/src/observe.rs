@@ -29,20 +29,20 @@ pub(crate) async fn list_existing_objects(
     target: &Target,
     namespace: &str,
     owner: &str,
-    wanted: &BTreeMap<Key, Arc<Copy>>,
+    desired: &BTreeMap<Key, Arc<Copy>>,
 ) -> Result<Option<BTreeMap<Key, ExistingObject>>, Failure> {
-    let mut held = BTreeMap::new();
+    let mut existing = BTreeMap::new();
     for kind in Kind::BOTH {
         let reduced = |object: &DynamicObject| {
             let key = Key { kind, name: object.name_any() };
-            let copy = wanted.get(&key).map(AsRef::as_ref);
+            let copy = desired.get(&key).map(AsRef::as_ref);
             let reduced = reduce(object, owner, copy);
             (key, reduced)
         };
         let Some(found) = list(target, namespace, kind, reduced).await? else { return Ok(None) };
-        held.extend(found);
+        existing.extend(found);
     }
-    Ok(Some(held))
+    Ok(Some(existing))
 }
 
 /// Lists all objects of a kind and reduces them page by page. Returns `None` while the kind is not served.
@@ -100,10 +100,10 @@ fn ownership(object: &DynamicObject, owner: &str) -> Ownership {
     let ours = !fingerprint(&object.metadata, FIELD_MANAGER).is_empty();
     match label(labels::OWNER) {
         None if ours => Ownership::Ours,
-        Some(held) if ours && held == owner && object.metadata.deletion_timestamp.is_some() => {
+        Some(labelled) if ours && labelled == owner && object.metadata.deletion_timestamp.is_some() => {
             Ownership::Deleting
         }
-        Some(held) if ours && held == owner => Ownership::Ours,
+        Some(labelled) if ours && labelled == owner => Ownership::Ours,
         Some(_) if ours => Ownership::Adoptable,
         _ if made_by(KLM_MANAGER) && label(labels::MANAGED_BY) == Some(labels::MANAGED_BY_KYMA) => {
             Ownership::Adoptable

@@ -99,18 +99,18 @@ impl Source for crate::catalogue::Catalogue {
 
 /// Compares desired and live objects.
 pub(crate) fn plan(
-    wanted: &BTreeMap<Key, Arc<Copy>>,
-    held: &BTreeMap<Key, ExistingObject>,
+    desired: &BTreeMap<Key, Arc<Copy>>,
+    existing: &BTreeMap<Key, ExistingObject>,
     source: &impl Source,
 ) -> Plan {
     let mut plan = Plan::default();
-    for (key, copy) in wanted {
-        match held.get(key) {
+    for (key, copy) in desired {
+        match existing.get(key) {
             None => plan.apply.push((key.clone(), Arc::clone(copy), None)),
-            Some(held) => match held.ownership {
-                Ownership::Ours if held.content.as_ref() == Some(&copy.hash) => {}
+            Some(existing) => match existing.ownership {
+                Ownership::Ours if existing.content.as_ref() == Some(&copy.hash) => {}
                 Ownership::Ours | Ownership::Adoptable => {
-                    plan.apply.push((key.clone(), Arc::clone(copy), Some(held.uid.clone())));
+                    plan.apply.push((key.clone(), Arc::clone(copy), Some(existing.uid.clone())));
                 }
                 // Its deletion causes an event.
                 Ownership::Deleting => {}
@@ -118,9 +118,10 @@ pub(crate) fn plan(
             },
         }
     }
-    let surplus =
-        held.iter().filter(|(key, held)| held.ownership == Ownership::Ours && !wanted.contains_key(key));
-    for (key, held) in surplus {
+    let surplus = existing
+        .iter()
+        .filter(|(key, existing)| existing.ownership == Ownership::Ours && !desired.contains_key(key));
+    for (key, existing) in surplus {
         let unconfirmed = !source.has(key);
         let is_lost = unconfirmed && !source.is_deleted(key);
         if is_lost || source.is_too_incomplete_to_delete(key.kind) {
@@ -131,7 +132,7 @@ pub(crate) fn plan(
         if source.is_hidden_by_loss(key) {
             continue;
         }
-        plan.remove.push(Removal { key: key.clone(), uid: held.uid.clone(), unconfirmed });
+        plan.remove.push(Removal { key: key.clone(), uid: existing.uid.clone(), unconfirmed });
     }
     plan
 }

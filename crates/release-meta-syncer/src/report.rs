@@ -17,7 +17,7 @@ pub(crate) enum Outcome<'a> {
     /// The target is synchronized.
     Synced {
         /// Number of desired copies.
-        wanted: usize,
+        desired: usize,
         /// Desired copies whose names other owners' objects have.
         taken: &'a [Key],
         /// Copies that stay because too much of the catalogue is missing.
@@ -80,10 +80,10 @@ fn condition_fields(outcome: &Outcome<'_>) -> (Status, Reason, String) {
         Outcome::Synced { taken: [], .. } => {
             (Status::True, Reason::CatalogSynced, "the catalogue is in step".to_owned())
         }
-        Outcome::Synced { wanted, taken, .. } => {
+        Outcome::Synced { desired, taken, .. } => {
             let message = format!(
-                "{} of {wanted} objects are in step; left alone because somebody else made them: {}",
-                wanted - taken.len(),
+                "{} of {desired} objects are in step; left alone because somebody else made them: {}",
+                desired - taken.len(),
                 list(taken)
             );
             (Status::True, Reason::CatalogSynced, message)
@@ -120,7 +120,7 @@ mod tests {
     }
 
     fn synced(taken: &[Key]) -> Outcome<'_> {
-        Outcome::Synced { wanted: 7, taken, frozen: 0 }
+        Outcome::Synced { desired: 7, taken, frozen: 0 }
     }
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn an_empty_hub_is_told_as_a_guard_and_a_failure_by_its_own_words() {
-        let frozen = Outcome::Synced { wanted: 0, taken: &[], frozen: 3 };
+        let frozen = Outcome::Synced { desired: 0, taken: &[], frozen: 3 };
         assert_eq!(next(None, &frozen, None, at(1)).unwrap().reason, "PruneGuard");
         let failure = Failure::new(Reason::TargetTimeout, "silent");
         let failed = next(None, &Outcome::Failed(&failure), None, at(1)).unwrap();

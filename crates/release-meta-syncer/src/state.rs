@@ -63,7 +63,7 @@ impl State {
     }
 
     /// Requeues a Kyma.
-    pub(crate) fn wake(&self, kyma: &KymaKey) {
+    pub(crate) fn requeue(&self, kyma: &KymaKey) {
         self.trigger.enqueue(ObjectRef::new(&kyma.name).within(&kyma.namespace));
     }
 
@@ -73,9 +73,9 @@ impl State {
     }
 
     /// Requeues all Kymas after a change of the catalogue; only affected ones write.
-    pub(crate) fn wake_all(&self) {
+    pub(crate) fn requeue_all(&self) {
         for kyma in self.all() {
-            self.wake(&kyma);
+            self.requeue(&kyma);
         }
     }
 

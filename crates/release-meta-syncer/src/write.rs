@@ -39,7 +39,7 @@ pub(crate) struct WriteContext<'a> {
 pub(crate) async fn carry_out(
     context: &WriteContext<'_>,
     plan: &Plan,
-    held: &mut BTreeMap<Key, ExistingObject>,
+    existing: &mut BTreeMap<Key, ExistingObject>,
 ) -> Result<(), Failure> {
     // Collected first: the compiler cannot prove the lazy form to be `Send`.
     let calls: Vec<_> =
@@ -48,7 +48,7 @@ pub(crate) async fn carry_out(
     let mut outcome = Ok(());
     for result in applied {
         match result {
-            Ok((key, now)) => drop(held.insert(key, now)),
+            Ok((key, now)) => drop(existing.insert(key, now)),
             Err(failure) => outcome = outcome.and(Err(failure)),
         }
     }
@@ -59,7 +59,7 @@ pub(crate) async fn carry_out(
     }
     for removal in &plan.remove {
         if remove(context, removal).await? {
-            held.remove(&removal.key);
+            existing.remove(&removal.key);
         }
     }
     Ok(())
@@ -79,9 +79,9 @@ async fn apply(
     let body = copy.body(key, context.namespace, context.owner, uid);
     let applied = api.patch(&key.name, &params, &Patch::Apply(&body)).await;
     let applied = applied.map_err(|error| Failure::target(&format!("apply {key}"), &error))?;
-    let mut held = observe::reduce(&applied, context.owner, None);
-    held.content = Some(copy.hash.clone());
-    Ok((key.clone(), held))
+    let mut existing = observe::reduce(&applied, context.owner, None);
+    existing.content = Some(copy.hash.clone());
+    Ok((key.clone(), existing))
 }
 
 /// Deletes a copy. Returns false if a live read finds the object on the hub.
@@ -119,7 +119,7 @@ fn kymas(state: &State, key: &KymaKey) -> Api<Kyma> {
 
 /// Adds the finalizer to the Kyma, before the first write to its target.
 pub(crate) async fn ensure_finalizer(state: &State, kyma: &Kyma) -> Result<(), Failure> {
-    if kyma.finalizers().iter().any(|held| held == finalizers::CATALOG) {
+    if kyma.finalizers().iter().any(|existing| existing == finalizers::CATALOG) {
         return Ok(());
     }
     let key = KymaKey::of(kyma);

@@ -89,9 +89,10 @@ impl Components {
     }
 
     fn insert_if_newer(&mut self, view: ComponentView) -> Option<KymaKey> {
-        let held = self.views.get(&view.id());
-        let older =
-            held.is_some_and(|held| held.uid == view.uid && view.resource_version <= held.resource_version);
+        let indexed = self.views.get(&view.id());
+        let older = indexed.is_some_and(|indexed| {
+            indexed.uid == view.uid && view.resource_version <= indexed.resource_version
+        });
         if older { None } else { self.listed(view) }
     }
 
@@ -125,13 +126,13 @@ impl Components {
     /// Adds a component of a list. A list is authoritative, even if a restored hub has lower resourceVersions.
     pub(crate) fn listed(&mut self, view: ComponentView) -> Option<KymaKey> {
         let id = view.id();
-        if let Some(held) = self.views.get(&id).filter(|held| held.kyma != view.kyma) {
-            let held = held.clone();
-            self.unlink(&held);
+        if let Some(indexed) = self.views.get(&id).filter(|indexed| indexed.kyma != view.kyma) {
+            let indexed = indexed.clone();
+            self.unlink(&indexed);
         }
         let kyma = view.kyma.clone();
         self.by_kyma.entry(kyma.clone()).or_default().insert(id.clone());
-        let changed = self.views.get(&id).is_none_or(|held| !held.same_but_resource_version(&view));
+        let changed = self.views.get(&id).is_none_or(|indexed| !indexed.same_but_resource_version(&view));
         self.insert(id, view);
         changed.then_some(kyma)
     }
@@ -144,13 +145,13 @@ impl Components {
 
     /// Removes a component, unless one with another uid replaced it.
     fn remove(&mut self, id: &ComponentId, uid: &str) -> Option<KymaKey> {
-        if self.views.get(id).is_none_or(|held| held.uid != uid) {
+        if self.views.get(id).is_none_or(|indexed| indexed.uid != uid) {
             return None;
         }
-        let held = self.views.remove(id)?;
-        self.uncount(&held);
-        self.unlink(&held);
-        Some(held.kyma)
+        let indexed = self.views.remove(id)?;
+        self.uncount(&indexed);
+        self.unlink(&indexed);
+        Some(indexed.kyma)
     }
 
     /// Ends the list of a kind: removes its components that were neither listed nor written meanwhile.

@@ -37,12 +37,12 @@ fn offer(
 #[test]
 fn versions_are_only_added_and_none_stops_being_served() {
     let live = installed("own", "1.0.0", &crd(&[("v1", true, true), ("v1beta1", true, false)], "red"));
-    let wanted = crd(&[("v1", false, false), ("v2", true, true)], "blue");
+    let desired = crd(&[("v1", false, false), ("v2", true, true)], "blue");
     let offered = Offer {
         module: "own",
         version: "1.1.0",
         kind: &ComponentKind::new("example.com/v2", "Widget"),
-        crd: &wanted,
+        crd: &desired,
     };
     let merged = install(&offered, Some(&live)).unwrap().unwrap();
     let versions: Vec<_> = merged
@@ -109,9 +109,9 @@ fn groups_must_be_allowed_and_some_never_are() {
 fn the_mark_of_run_once_is_set_at_creation_only_and_stays() {
     let plain = installed("own", "1.0.0", &crd(&[("v1", true, true)], "red"));
     let marked = |live: Option<&CustomResourceDefinition>, marks_created: bool| {
-        let mut wanted = plain.clone();
-        mark_created(&mut wanted, live, marks_created);
-        wanted
+        let mut desired = plain.clone();
+        mark_created(&mut desired, live, marks_created);
+        desired
     };
     let mark = |crd: &CustomResourceDefinition| {
         crd.metadata.annotations.as_ref().and_then(|all| all.get(annotations::CREATED_BY_RUN)).cloned()
@@ -125,14 +125,14 @@ fn the_mark_of_run_once_is_set_at_creation_only_and_stays() {
 
 #[test]
 fn a_category_must_not_name_another_component_kind() {
-    let mut wanted = crd(&[("v1", true, true)], "red");
-    wanted.spec.names.categories = Some(vec!["gadgets".to_owned()]);
+    let mut desired = crd(&[("v1", true, true)], "red");
+    desired.spec.names.categories = Some(vec!["gadgets".to_owned()]);
     let mut other = crd(&[("v1", true, true)], "red");
     other.spec.names.kind = "Gadget".to_owned();
     other.spec.names.plural = "gadgets".to_owned();
     let kind = ComponentKind::new("example.com/v1", "Widget");
-    let offered = Offer { module: "own", version: "1.0.0", kind: &kind, crd: &wanted };
-    let refused = check_categories(&offered, [&wanted, &other]).map_err(|problem| problem.reason);
+    let offered = Offer { module: "own", version: "1.0.0", kind: &kind, crd: &desired };
+    let refused = check_categories(&offered, [&desired, &other]).map_err(|problem| problem.reason);
     assert_eq!(refused, Err(Reason::ContractViolated));
-    assert_eq!(check_categories(&offered, [&wanted]).map_err(|problem| problem.reason), Ok(()));
+    assert_eq!(check_categories(&offered, [&desired]).map_err(|problem| problem.reason), Ok(()));
 }

@@ -36,7 +36,7 @@ pub(super) async fn feed(state: Arc<State>, kind: ComponentKind, plural: String,
                 let view = ComponentView::of(&kind, &object);
                 listed.extend(view.as_ref().map(ComponentView::id));
                 let changed = view.and_then(|view| state.components_mut().listed(view));
-                state.wake_all(&changed);
+                state.requeue_all(&changed);
             }
             Ok(watcher::Event::Apply(object)) => apply_component(&state, ComponentView::of(&kind, &object)),
             Ok(watcher::Event::Delete(object)) => delete_component(&state, ComponentView::of(&kind, &object)),
@@ -79,27 +79,27 @@ fn apply_component(state: &State, view: Option<ComponentView>) {
     // A mirror reads more fields of a component than its view has.
     let mirrored = state.args.manifest_mirror.then(|| view.kyma.clone());
     let changed = state.components_mut().apply(view);
-    state.wake_all(changed.iter().chain(&mirrored));
+    state.requeue_all(changed.iter().chain(&mirrored));
 }
 
 fn delete_component(state: &State, view: Option<ComponentView>) {
     let changed = view.and_then(|view| state.components_mut().delete(&view));
-    state.wake_all(&changed);
-    state.wake_withdrawn();
+    state.requeue_all(&changed);
+    state.requeue_withdrawn();
 }
 
 fn delete_components_of_kind(state: &State, kind: &ComponentKind) {
     let changed = state.components_mut().retain(kind.group(), &kind.kind, &BTreeSet::new());
-    state.wake_all(&changed);
-    state.wake_withdrawn();
+    state.requeue_all(&changed);
+    state.requeue_withdrawn();
 }
 
 fn complete_list(state: &State, kind: &ComponentKind, listed: &BTreeSet<ComponentId>) {
     let changed = state.components_mut().retain(kind.group(), &kind.kind, listed);
-    state.wake_all(&changed);
-    state.wake_withdrawn();
+    state.requeue_all(&changed);
+    state.requeue_withdrawn();
     state.kinds_mut().set_synced(kind.group(), &kind.kind, true);
-    state.wake_waiting_for(&(kind.group().to_owned(), kind.kind.clone()));
+    state.requeue_waiting_for(&(kind.group().to_owned(), kind.kind.clone()));
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Fir
             Some(FeedEvent::Listed(names)) => {
                 let lacked = state.configs().names().difference(&names).cloned().collect();
                 if state.configs_mut().listed(!names.is_empty()) {
-                    state.wake_all(
+                    state.requeue_all(
                         kymas.state().iter().map(|kyma| KymaKey::of(kyma)).collect::<Vec<_>>().iter(),
                     );
                 }
@@ -138,7 +138,7 @@ fn mark_missing(state: &State, kymas: &Store<Kyma>, name: &str) {
     }
     tracing::warn!(config = name, uid = config.uid(), "ModuleConfig is missing and stays in force");
     state.configs_mut().mark_missing(name);
-    wake(state, kymas, &config);
+    requeue(state, kymas, &config);
 }
 
 fn apply_config(state: &State, kymas: &Store<Kyma>, config: Config) {
@@ -151,19 +151,19 @@ fn apply_config(state: &State, kymas: &Store<Kyma>, config: Config) {
     }
     state.report_on_config(&name);
     for one in before.iter().chain([&now]) {
-        wake(state, kymas, one);
+        requeue(state, kymas, one);
     }
 }
 
 fn delete_config(state: &State, kymas: &Store<Kyma>, name: &str) {
     let gone = state.configs_mut().delete(name);
     if let Some(gone) = gone {
-        wake(state, kymas, &gone);
+        requeue(state, kymas, &gone);
     }
 }
 
 /// Requeues Kymas that have the module and that it selects. A change of a Kyma's labels requeues that Kyma itself.
-fn wake(state: &State, kymas: &Store<Kyma>, config: &Config) {
+fn requeue(state: &State, kymas: &Store<Kyma>, config: &Config) {
     let having = if config.is_for_all() {
         kymas.state().iter().map(|kyma| KymaKey::of(kyma)).collect()
     } else {
@@ -174,7 +174,7 @@ fn wake(state: &State, kymas: &Store<Kyma>, config: &Config) {
         let kyma = kymas.get(&ObjectRef::new(&key.name).within(&key.namespace));
         kyma.is_some_and(|kyma| config.selects(kyma.metadata.labels.as_ref().unwrap_or(&none)))
     });
-    state.wake_all(concerned);
+    state.requeue_all(concerned);
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ impl PolicyFile {
             let now = content(&self.state).await;
             if now != self.content {
                 apply_content(&self.state, &now);
-                self.state.wake_awaiting_windows();
+                self.state.requeue_awaiting_windows();
                 self.content = now;
             }
         }

@@ -32,19 +32,19 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>) {
             Ok(Event::InitApply(object)) => listed.extend(ObservedManifest::of(&object)),
             Ok(Event::InitDone) => {
                 let known = state.manifests().listed(std::mem::take(&mut listed));
-                state.wake_all(
+                state.requeue_all(
                     &known.unwrap_or_else(|| kymas.state().iter().map(|kyma| KymaKey::of(kyma)).collect()),
                 );
             }
             Ok(Event::Apply(object)) => {
                 let observed = ObservedManifest::of(&object);
                 let changed = observed.and_then(|(name, observed)| state.manifests().apply(name, observed));
-                state.wake_all(&changed);
+                state.requeue_all(&changed);
             }
             Ok(Event::Delete(object)) => {
                 let name = object.metadata.name.unwrap_or_default();
                 let changed = state.manifests().delete(&name);
-                state.wake_all(&changed);
+                state.requeue_all(&changed);
             }
             Err(error) if is_denied(&error) => {
                 state.manifests().mark_unlisted();

@@ -53,8 +53,8 @@ fn is_not_for_applies(error: &kube::Error) -> bool {
 
 /// Adds the conditions of other writers: a merge patch replaces lists.
 fn with_others(pause: &Pause, status: PauseStatus) -> PauseStatus {
-    let held = pause.status.iter().flat_map(|held| held.conditions.iter().flatten());
-    let others = held.filter(|condition| condition.type_ != types::READY).cloned();
+    let stored = pause.status.iter().flat_map(|stored| stored.conditions.iter().flatten());
+    let others = stored.filter(|condition| condition.type_ != types::READY).cloned();
     let conditions = others.chain(status.conditions.into_iter().flatten()).collect();
     PauseStatus { conditions: Some(conditions), ..status }
 }
@@ -62,8 +62,8 @@ fn with_others(pause: &Pause, status: PauseStatus) -> PauseStatus {
 /// Returns the next status, or `None` if it is unchanged.
 fn next_status(pause: &Pause, now: Timestamp) -> Option<PauseStatus> {
     let (status, reason, message) = ready_condition(pause, now);
-    let held = pause.status.clone().unwrap_or_default();
-    let mut conditions: Vec<Condition> = held.conditions.unwrap_or_default();
+    let stored = pause.status.clone().unwrap_or_default();
+    let mut conditions: Vec<Condition> = stored.conditions.unwrap_or_default();
     conditions.retain(|condition| condition.type_ == types::READY);
     let desired = DesiredCondition {
         type_: types::READY,

@@ -52,7 +52,7 @@ async fn reconcile(state: &State, kymas: &Store<Kyma>, release: &ModuleReleaseMe
         ReleaseMetaStep::RemoveFinalizer => remove_finalizer(&release.metadata, finalizers::MANDATORY_MODULE),
         ReleaseMetaStep::Withdraw => {
             let affected = state.catalogue_mut().withdraw(&name, &release.uid().unwrap_or_default());
-            state.wake_affected(affected, || kymas.state().iter().map(|kyma| KymaKey::of(kyma)).collect());
+            state.requeue_affected(affected, || kymas.state().iter().map(|kyma| KymaKey::of(kyma)).collect());
             None
         }
     };

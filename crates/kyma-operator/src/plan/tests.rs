@@ -259,7 +259,7 @@ fn removal_is_an_order_and_letting_go_is_none() {
     assert_eq!(
         stage.plan(Decision::Keep(problem)).recalls.len(),
         1,
-        "wanted again, though not as it is asked for"
+        "desired again, though not as it is asked for"
     );
 }
 

@@ -60,12 +60,12 @@ pub(super) fn copy_of(
 
 /// Reports whether the live Secret has type, content, labels and annotations of the copy.
 pub(super) fn is_there(live: &Secret, copy: &Secret) -> bool {
-    let has = |held: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>| {
-        wanted.iter().all(|(name, value)| held.get(name) == Some(value))
+    let has = |actual: &BTreeMap<String, String>, desired: &BTreeMap<String, String>| {
+        desired.iter().all(|(name, value)| actual.get(name) == Some(value))
     };
     let mut data = copy.data.iter().flatten();
     live.type_ == copy.type_
-        && data.all(|(key, content)| live.data.as_ref().and_then(|held| held.get(key)) == Some(content))
+        && data.all(|(key, content)| live.data.as_ref().and_then(|actual| actual.get(key)) == Some(content))
         && has(live.labels(), copy.labels())
         && has(live.annotations(), copy.annotations())
 }

@@ -123,8 +123,8 @@ async fn remove_crd(kyma: &Kyma, client: &Client, gate: &DeleteGate) -> Result<(
         return Ok(());
     }
     gate.permit().await.map_err(Error::Gate)?;
-    let held = hold_creation(client, &live, FIELD_MANAGER).await.map_err(failed)?;
-    let CrdContents::Empty { resource_version } = held else { return Ok(()) };
+    let contents = hold_creation(client, &live, FIELD_MANAGER).await.map_err(failed)?;
+    let CrdContents::Empty { resource_version } = contents else { return Ok(()) };
     let proof = DeleteProof::CreatedAndEmpty { resource_version };
     let request = DeleteRequest::new(&resource, &live.metadata, &[FIELD_MANAGER]).proven(proof);
     let deleted = gate.carry_out(client, &request).await;

@@ -18,19 +18,19 @@ use crate::events;
 use crate::state::State;
 
 /// Writes the status if it differs, and sends events about changes.
-pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, wanted: &KymaStatus) -> Result<Arc<Kyma>, Error> {
+pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, desired: &KymaStatus) -> Result<Arc<Kyma>, Error> {
     let key = KymaKey::of(kyma);
-    state.metrics.record(&key, kyma, wanted, &state.components().of(&key), Timestamp::now());
+    state.metrics.record(&key, kyma, desired, &state.components().of(&key), Timestamp::now());
     let before = kyma.status.clone().unwrap_or_default();
-    let wanted = &own_part(wanted);
-    if own_part(&before) == *wanted {
+    let desired = &own_part(desired);
+    if own_part(&before) == *desired {
         return Ok(Arc::clone(kyma));
     }
     let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
-    let written = if is_in_doubt(wanted) {
-        write_if_unchanged(&api, kyma, wanted).await
+    let written = if is_in_doubt(desired) {
+        write_if_unchanged(&api, kyma, desired).await
     } else {
-        apply_status(&api, FIELD_MANAGER, &kyma.metadata, &json!(wanted)).await
+        apply_status(&api, FIELD_MANAGER, &kyma.metadata, &json!(desired)).await
     };
     let written = match written {
         // Deleted meanwhile.
@@ -41,7 +41,7 @@ pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, wanted: &KymaStatus) 
         }
         Ok(written) => written,
     };
-    send_events(state, kyma, &before, wanted);
+    send_events(state, kyma, &before, desired);
     Ok(state.record_write(written))
 }
 
@@ -69,12 +69,12 @@ async fn show_refusal(state: &State, api: &Api<Kyma>, kyma: &Arc<Kyma>, source: 
 }
 
 /// Writes with the resourceVersion that was read: a user may be correcting the recorded owner of the target.
-async fn write_if_unchanged(api: &Api<Kyma>, kyma: &Kyma, wanted: &KymaStatus) -> kube::Result<Kyma> {
+async fn write_if_unchanged(api: &Api<Kyma>, kyma: &Kyma, desired: &KymaStatus) -> kube::Result<Kyma> {
     let body = json!({
         "apiVersion": Kyma::api_version(&()),
         "kind": Kyma::kind(&()),
         "metadata": { "resourceVersion": kyma.resource_version() },
-        "status": wanted,
+        "status": desired,
     });
     api.patch_status(&kyma.name_any(), &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await
 }

@@ -15,7 +15,7 @@ pub(super) fn decide(
     let version = &install.version;
     let is_approved = entry.version.is_some() || entry.upgrade.approved.as_ref() == Some(version);
     let is_manual = entry.upgrade.mode == UpgradeMode::Manual;
-    if !is_manual || is_approved || installed.wanted() == Some(version) {
+    if !is_manual || is_approved || installed.requested_version() == Some(version) {
         return None;
     }
     // The deadline counts from the first version that waited: newer ones do not postpone it.

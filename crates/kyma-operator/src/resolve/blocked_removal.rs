@@ -95,7 +95,7 @@ fn is_upgrade(
     installed: &InstalledModule,
     install: &Install,
 ) -> bool {
-    installed.wanted() != Some(install.version.as_str())
+    installed.requested_version() != Some(install.version.as_str())
         && kind_changed(installed, install).is_none()
         && version::check_upgrade(installed, install).is_none()
         && pause::check_upgrade(inputs, installed, install).is_none()

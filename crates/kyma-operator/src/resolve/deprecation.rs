@@ -12,7 +12,7 @@ pub(super) fn decide(
     install: &Install,
 ) -> Option<Decision> {
     let problem = ModuleProblem::warning(Reason::VersionDeprecated, deprecated(inputs, install)?);
-    Some(if installed.wanted() == Some(&*install.version) {
+    Some(if installed.requested_version() == Some(&*install.version) {
         Decision::KeepVersion(install.clone(), problem)
     } else {
         keep_version(inputs, installed, install, problem)

@@ -13,7 +13,7 @@ pub(super) fn decide(
     install: &Install,
 ) -> Option<Decision> {
     let needs_window = install.template.spec.requires_downtime == Some(true);
-    if !needs_window || inputs.skips_windows || installed.wanted() == Some(&*install.version) {
+    if !needs_window || inputs.skips_windows || installed.requested_version() == Some(&*install.version) {
         return None;
     }
     let window = match window(inputs) {

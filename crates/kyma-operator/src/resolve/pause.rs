@@ -10,6 +10,7 @@ pub(super) fn check_upgrade(
     installed: &InstalledModule,
     install: &Install,
 ) -> Option<ModuleProblem> {
-    let why = inputs.upgrades_paused.filter(|_| installed.wanted() != Some(install.version.as_str()))?;
+    let why =
+        inputs.upgrades_paused.filter(|_| installed.requested_version() != Some(install.version.as_str()))?;
     Some(ModuleProblem::warning(Reason::Paused, why))
 }

@@ -11,7 +11,7 @@ pub(super) fn check_upgrade(
     installed: &InstalledModule,
     install: &Install,
 ) -> Option<ModuleProblem> {
-    let is_other = installed.wanted() != Some(install.version.as_str());
+    let is_other = installed.requested_version() != Some(install.version.as_str());
     (install.release.rollout && is_other && entry.version.is_none()).then(|| not_supported(install))
 }
 

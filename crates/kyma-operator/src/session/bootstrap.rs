@@ -52,8 +52,8 @@ pub(super) async fn ensure_namespace(target: &Target, name: &str) -> Result<bool
             _ => Ok(true),
         };
     };
-    let held = live.labels();
-    if set.iter().all(|(name, value)| held.get(*name).is_some_and(|held| held == value)) {
+    let actual = live.labels();
+    if set.iter().all(|(name, value)| actual.get(*name).is_some_and(|actual| actual == value)) {
         return Ok(false);
     }
     api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&body))
@@ -71,32 +71,32 @@ async fn ensure_crd(kyma: &Kyma, client: Client) -> Result<bool, Error> {
     let failed = |source| Error::InstallKymaCrd { name: name.to_owned(), source };
     // A 404 of a proxy would mark an existing CRD as created here.
     let live = find_object(&api, name).await.map_err(failed)?;
-    let wanted = wanted_crd(kyma, live.as_ref());
+    let desired = desired_crd(kyma, live.as_ref());
     let Some(live) = live else {
         // Boxed: every pass that opens a session holds this future.
-        return Box::pin(create_crd(&api, wanted)).await.map(|()| true);
+        return Box::pin(create_crd(&api, desired)).await.map(|()| true);
     };
-    if is_current(&live, &wanted) {
+    if is_current(&live, &desired) {
         return Ok(false);
     }
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    api.patch(name, &params, &Patch::Apply(&wanted)).await.map(|_| true).map_err(failed)
+    api.patch(name, &params, &Patch::Apply(&desired)).await.map(|_| true).map_err(failed)
 }
 
 /// Creates the Kyma CRD.
 ///
 /// # Errors
 /// A conflict if it exists.
-async fn create_crd(api: &Api<CustomResourceDefinition>, wanted: Value) -> Result<(), Error> {
+async fn create_crd(api: &Api<CustomResourceDefinition>, desired: Value) -> Result<(), Error> {
     let crd: CustomResourceDefinition =
-        serde_json::from_value(wanted).map_err(|source| Error::Compose { what: "the Kyma CRD", source })?;
+        serde_json::from_value(desired).map_err(|source| Error::Compose { what: "the Kyma CRD", source })?;
     let created = create_new(api, FIELD_MANAGER, &crd).await;
     created.map(drop).map_err(|source| Error::InstallKymaCrd { name: crd.name_any(), source })
 }
 
 /// Returns the CRD to apply. It is marked as created by the operator if none exists, or an existing one has the mark:
 /// an adopted CRD is never deleted. The uid of an existing CRD keeps the mark from another one of the same name.
-fn wanted_crd(kyma: &Kyma, live: Option<&CustomResourceDefinition>) -> Value {
+fn desired_crd(kyma: &Kyma, live: Option<&CustomResourceDefinition>) -> Value {
     let crd = kyma_api::crds::kyma();
     let key = KymaKey::of(kyma);
     let owner = names::owner_hash(&key.namespace, &key.name);
@@ -120,7 +120,7 @@ fn wanted_crd(kyma: &Kyma, live: Option<&CustomResourceDefinition>) -> Value {
     })
 }
 
-fn is_current(live: &CustomResourceDefinition, wanted: &Value) -> bool {
+fn is_current(live: &CustomResourceDefinition, desired: &Value) -> bool {
     let version = live.annotations().get(annotations::CRD_VERSION);
     let is_newer = version.and_then(|version| compare(version, env!("CARGO_PKG_VERSION")));
     if is_newer.is_some_and(std::cmp::Ordering::is_gt) {
@@ -129,7 +129,7 @@ fn is_current(live: &CustomResourceDefinition, wanted: &Value) -> bool {
     let live = serde_json::to_value(live).and_then(serde_json::from_value::<DynamicObject>);
     live.is_ok_and(|live| {
         owned_fields::fingerprint(&live, FIELD_MANAGER).as_deref()
-            == Some(owned_fields::fingerprint_of_apply(wanted).as_str())
+            == Some(owned_fields::fingerprint_of_apply(desired).as_str())
     })
 }
 
@@ -177,8 +177,8 @@ mod tests {
     fn an_update_names_the_uid_of_the_crd_that_was_read() {
         let mut live = kyma_api::crds::kyma();
         live.metadata.uid = Some("u".to_owned());
-        assert_eq!(wanted_crd(&kyma(), Some(&live))["metadata"]["uid"], json!("u"));
-        assert_eq!(wanted_crd(&kyma(), None)["metadata"]["uid"], Value::Null);
+        assert_eq!(desired_crd(&kyma(), Some(&live))["metadata"]["uid"], json!("u"));
+        assert_eq!(desired_crd(&kyma(), None)["metadata"]["uid"], Value::Null);
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
                 crd.metadata.annotations = serde_json::from_value(notes).unwrap();
                 crd
             });
-            wanted_crd(&kyma, live.as_ref())["metadata"]["annotations"].get(annotations::CREATED_BY).cloned()
+            desired_crd(&kyma, live.as_ref())["metadata"]["annotations"].get(annotations::CREATED_BY).cloned()
         };
         assert_eq!(creator(None), Some(json!(owner)));
         assert_eq!(creator(Some(json!({ annotations::CREATED_BY: owner }))), Some(json!(owner)));

@@ -56,9 +56,10 @@ pub(crate) async fn advance(
 
 /// Replaces the session, unless it ended meanwhile.
 fn replace_session(state: &State, kyma: &Kyma, before: &Arc<Session>, now: &Arc<Session>) {
-    if let Some(held) = state.sessions().get_mut(&KymaKey::of(kyma)).filter(|held| Arc::ptr_eq(held, before))
+    if let Some(current) =
+        state.sessions().get_mut(&KymaKey::of(kyma)).filter(|current| Arc::ptr_eq(current, before))
     {
-        *held = Arc::clone(now);
+        *current = Arc::clone(now);
     }
 }
 

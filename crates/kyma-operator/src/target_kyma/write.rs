@@ -61,12 +61,12 @@ pub(crate) async fn update(
         let marked = marked.map_err(|source| Error::LabelTargetKyma { source })?;
         record_write(state, kyma, remote, &marked);
     }
-    let wanted = status_for(status, &state.runtime.settings.target_namespace);
-    if has_status(remote, &wanted) {
+    let desired = status_for(status, &state.runtime.settings.target_namespace);
+    if has_status(remote, &desired) {
         return Ok(());
     }
     let mut body = head(state);
-    body["status"] = json!(wanted);
+    body["status"] = json!(desired);
     let shown = api(state, session).patch_status(NAME, &params, &Patch::Apply(&body)).await;
     let shown = shown.map_err(|source| Error::WriteTargetStatus { source })?;
     record_write(state, kyma, remote, &shown);
