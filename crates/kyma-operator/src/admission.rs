@@ -76,11 +76,11 @@ fn modules<'a>(
     status: Option<&'a KymaStatus>,
     decided: &'a [ResolvedModule],
 ) -> BTreeSet<&'a str> {
-    let ordered = decided.iter().filter(|resolved| matches!(resolved.decision, Decision::Install(_)));
-    let ordered = ordered.map(|resolved| resolved.module.as_str());
+    let selected = decided.iter().filter(|resolved| matches!(resolved.decision, Decision::Install(_)));
+    let selected = selected.map(|resolved| resolved.module.as_str());
     let recorded = status.into_iter().flat_map(|status| status.mandatory_modules.iter().flatten());
     let recorded = recorded.filter(|known| !known.deleting).map(|known| known.name.as_str());
-    views.keys().map(String::as_str).chain(recorded).chain(ordered).collect()
+    views.keys().map(String::as_str).chain(recorded).chain(selected).collect()
 }
 
 /// Returns the selected modules that cannot be decided on now, for example because components or the catalogue are

@@ -24,8 +24,8 @@ use crate::error::Error;
 use crate::plan::{DesiredComponent, OfferedCrd, Plan, Upgrade};
 use crate::state::State;
 
-use deletion_requests::recall;
 pub(crate) use deletion_requests::request_deletion;
+use deletion_requests::withdraw_request;
 
 /// Maximum number of concurrent writes for one Kyma.
 const MAX_CONCURRENT_WRITES: usize = 8;
@@ -66,14 +66,14 @@ pub(crate) struct Authority<'a> {
 pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) -> PlanResult {
     let mut done: Vec<(String, Result<(), Failure>)> = Vec::new();
     for offered in &plan.crds {
-        if let Err(failure) = install(state, offered).await {
+        if let Err(failure) = install_crd(state, offered).await {
             tracing::warn!(crd = offered.crd.name_any(), reason = %failure.reason, "component CRD: {}", failure.message);
             done.push((offered.module.clone(), Err(failure)));
         }
     }
     let components = stream::iter(plan.components.clone())
         .map(|desired| async move {
-            (desired.module.clone(), component(state, &desired).await.map_err(Failure::from))
+            (desired.module.clone(), apply_component(state, &desired).await.map_err(Failure::from))
         })
         .buffer_unordered(MAX_CONCURRENT_WRITES);
     done.extend(components.collect::<Vec<_>>().await);
@@ -87,14 +87,14 @@ pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) 
         done.push((module.clone(), requested.map(drop)));
     }
     for upgrade in &plan.upgrades {
-        let done_with = upgrade_leaving(state, upgrade).await.map_err(Failure::from);
+        let done_with = upgrade_during_removal(state, upgrade).await.map_err(Failure::from);
         done.push((upgrade.component.module.clone(), done_with));
     }
-    for desired in &plan.finishes {
-        done.push((desired.module.clone(), finish(state, desired, authority).await));
+    for desired in &plan.missing_components {
+        done.push((desired.module.clone(), create_and_delete(state, desired, authority).await));
     }
-    for view in &plan.recalls {
-        done.push((view.module.clone(), recall(state, view).await.map_err(Failure::from)));
+    for view in &plan.withdrawals {
+        done.push((view.module.clone(), withdraw_request(state, view).await.map_err(Failure::from)));
     }
     let has_written = done.iter().any(|(_, result)| result.is_ok());
     let failures = done.into_iter().filter_map(|(module, result)| Some((module, result.err()?))).collect();
@@ -117,7 +117,7 @@ pub(crate) async fn delete_and_orphan(
 
 /// Installs the offered CRD after a check against a live read: the index has no CRDs that are not established or not
 /// served, and another team may have created one since.
-async fn install(state: &State, offered: &OfferedCrd) -> Result<(), Failure> {
+async fn install_crd(state: &State, offered: &OfferedCrd) -> Result<(), Failure> {
     let api: Api<CustomResourceDefinition> = Api::all(state.runtime.hub.clone());
     let OfferedCrd { module, version, kind, crd } = offered;
     let name = crd.name_any();
@@ -140,7 +140,7 @@ async fn install(state: &State, offered: &OfferedCrd) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn component(state: &State, desired: &DesiredComponent) -> Result<(), Error> {
+async fn apply_component(state: &State, desired: &DesiredComponent) -> Result<(), Error> {
     let meta = &desired.body["metadata"];
     let text = |name: &str| meta[name].as_str().unwrap_or_default();
     let (namespace, name) = (text("namespace"), text("name"));
@@ -154,7 +154,11 @@ async fn component(state: &State, desired: &DesiredComponent) -> Result<(), Erro
 }
 
 /// Creates a missing component with a deletion request, and deletes it.
-async fn finish(state: &State, desired: &DesiredComponent, authority: Authority<'_>) -> Result<(), Failure> {
+async fn create_and_delete(
+    state: &State,
+    desired: &DesiredComponent,
+    authority: Authority<'_>,
+) -> Result<(), Failure> {
     let text = |name: &str| desired.body["metadata"][name].as_str().unwrap_or_default();
     let gate = DeleteGate::new(authority.paused_operations, &state.runtime.brake, authority.kyma.to_string());
     gate.permit().await?;
@@ -177,7 +181,7 @@ async fn finish(state: &State, desired: &DesiredComponent, authority: Authority<
 }
 
 /// Patches the fields of a new version into a component that is being removed, and nothing else of its spec.
-async fn upgrade_leaving(state: &State, upgrade: &Upgrade) -> Result<(), Error> {
+async fn upgrade_during_removal(state: &State, upgrade: &Upgrade) -> Result<(), Error> {
     let view = &upgrade.component;
     let field = |name: &str| PointerBuf::from_tokens(["spec", name]).to_string();
     let fields = upgrade.fields.iter();

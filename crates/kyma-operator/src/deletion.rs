@@ -72,7 +72,7 @@ pub(crate) enum DeletionStep {
     /// Write these deletion requests and wait for their effect.
     DeleteComponents(Vec<ComponentDeletion>),
     /// Create the missing components with a deletion request.
-    Finish,
+    FinishRemovals,
     /// Wait until components are deleted.
     AwaitComponents {
         /// Names of the remaining components.
@@ -105,7 +105,7 @@ pub(crate) struct ComponentDeletion {
 impl ComponentDeletion {
     /// Returns the request to remove a module, according to its component's policy.
     pub(crate) fn remove(component: &ComponentView, ignore: IgnorePolicy, reason: DeletionReason) -> Self {
-        let stays = stays(component, ignore);
+        let stays = stays_on_target(component, ignore);
         let policy = if stays { DeletionPolicy::Orphan } else { DeletionPolicy::Delete };
         Self { component: component.clone(), policy, reason }
     }
@@ -129,7 +129,7 @@ impl ComponentDeletion {
 }
 
 /// Reports whether everything stays on the target when the module is removed.
-pub(crate) fn stays(component: &ComponentView, ignore: IgnorePolicy) -> bool {
+pub(crate) fn stays_on_target(component: &ComponentView, ignore: IgnorePolicy) -> bool {
     component.resource_policy == ResourcePolicy::Ignore && ignore == IgnorePolicy::Leave
 }
 
@@ -171,7 +171,7 @@ pub(crate) fn next_step(facts: &DeletionInputs<'_>) -> DeletionStep {
         return DeletionStep::DeleteComponents(deletions);
     }
     if facts.has_missing_components {
-        return DeletionStep::Finish;
+        return DeletionStep::FinishRemovals;
     }
     let waits_for_target = match facts.target {
         TargetFacts::NoSecret { .. } => Some(facts.gone_at()),

@@ -33,7 +33,7 @@ pub(crate) enum Error {
     #[error("order the removal of {component}")]
     RequestRemoval { component: String, source: kube::Error },
     #[error("take back the removal of {component}")]
-    RecallRemoval { component: String, source: kube::Error },
+    WithdrawRemoval { component: String, source: kube::Error },
     #[error("delete {component}")]
     DeleteComponent { component: String, source: kube::Error },
     #[error("read {component}")]
@@ -138,7 +138,7 @@ impl From<Error> for Failure {
             | Error::InstallComponentCrd { source, .. }
             | Error::ApplyComponent { source, .. }
             | Error::RequestRemoval { source, .. }
-            | Error::RecallRemoval { source, .. }
+            | Error::WithdrawRemoval { source, .. }
             | Error::DeleteComponent { source, .. }
             | Error::ReadComponent { source, .. }
             | Error::Mirror { source, .. }

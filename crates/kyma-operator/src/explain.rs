@@ -105,7 +105,7 @@ fn state_word(state: State) -> &'static str {
 struct DecisionInputs<'a> {
     labels: BTreeMap<String, String>,
     selection: Selection,
-    whose: &'static str,
+    selection_source: &'static str,
     initial: Vec<&'a str>,
     catalogue: Catalogue,
     configs: Configs,
@@ -115,8 +115,8 @@ struct DecisionInputs<'a> {
 impl<'a> DecisionInputs<'a> {
     fn of(sources: &'a Sources) -> Self {
         let kyma = &sources.kyma;
-        let remembered = kyma.status.as_ref().and_then(|status| status.selection.as_ref());
-        let (spec, whose) = match remembered {
+        let recorded_selection = kyma.status.as_ref().and_then(|status| status.selection.as_ref());
+        let (spec, selection_source) = match recorded_selection {
             Some(selection) => (json!(selection), "the cluster's Kyma"),
             None => (json!(kyma.spec), "the hub's Kyma"),
         };
@@ -132,11 +132,11 @@ impl<'a> DecisionInputs<'a> {
             configs.apply(Config::from(config.clone()));
         }
         // Without a choice read from a cluster, only the hub's applies.
-        let initial = kyma.spec.modules.iter().flatten().filter(|_| remembered.is_some());
+        let initial = kyma.spec.modules.iter().flatten().filter(|_| recorded_selection.is_some());
         Self {
             labels: kyma.metadata.labels.clone().unwrap_or_default(),
             selection: Selection::read(&spec).unwrap_or_default(),
-            whose,
+            selection_source,
             initial: initial.map(|module| module.name.as_str()).collect(),
             catalogue,
             configs,
@@ -197,7 +197,9 @@ impl<'a> DecisionInputs<'a> {
     }
 
     fn choice(&self, entry: Option<&ModuleEntry>) -> Input {
-        let Some(entry) = entry else { return Input::new("choice", format!("not in {}", self.whose)) };
+        let Some(entry) = entry else {
+            return Input::new("choice", format!("not in {}", self.selection_source));
+        };
         let mut said = vec![match (&entry.version, &entry.channel) {
             (Some(version), _) => format!("version {version}, pinned"),
             (None, Some(channel)) => format!("channel {channel}"),
@@ -211,7 +213,7 @@ impl<'a> DecisionInputs<'a> {
             }),
         );
         said.extend(entry.invalid.clone());
-        Input::new("choice", format!("{}, says {}", said.join(", "), self.whose))
+        Input::new("choice", format!("{}, says {}", said.join(", "), self.selection_source))
     }
 
     fn configured<'b>(&'b self, effective: &'b EffectiveEntry) -> impl Iterator<Item = Input> + 'b {

@@ -9,7 +9,7 @@ use kyma_api::{DeletionPolicy, KymaStatus, MandatoryModule, ModuleStatus, Resour
 
 use crate::component::{ComponentKind, ComponentView};
 use crate::config::{ConfigUids, is_unreadable_record};
-use crate::deletion::{IgnorePolicy, stays};
+use crate::deletion::{IgnorePolicy, stays_on_target};
 
 /// A component that the status of a Kyma records as installed, but that does not exist on the hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +77,8 @@ pub(crate) fn mandatory_modules(
         version: view.ordered.clone().unwrap_or_default(),
         api_version: view.kind.api_version.clone(),
         kind: view.kind.kind.clone(),
-        deleting: view.deletion_policy == DeletionPolicy::Delete || view.terminating && stays(view, ignore),
+        deleting: view.deletion_policy == DeletionPolicy::Delete
+            || view.terminating && stays_on_target(view, ignore),
         module_configs: readable(&view.configs),
     });
     let mut known: Vec<MandatoryModule> = installed.chain(missing).collect();

@@ -103,12 +103,12 @@ pub(crate) async fn observe(
         Some(remote) => remote.kyma.spec.clone(),
         None => json!(kyma.spec),
     };
-    let remembered = kyma.status.as_ref().and_then(|status| status.selection.clone());
+    let recorded_selection = kyma.status.as_ref().and_then(|status| status.selection.clone());
     let (selection, refused, choice) = match Selection::read(&spec) {
-        Ok(read) => (Some(read), None, Some(selection::choice(&spec, remembered.as_ref()))),
+        Ok(read) => (Some(read), None, Some(selection::choice(&spec, recorded_selection.as_ref()))),
         Err(error) => {
-            let last = remembered.as_ref().and_then(|last| Selection::read(&json!(last)).ok());
-            (last, Some(error), remembered)
+            let last = recorded_selection.as_ref().and_then(|last| Selection::read(&json!(last)).ok());
+            (last, Some(error), recorded_selection)
         }
     };
     let skips_windows = match kyma.spec.skip_maintenance_windows {
@@ -181,9 +181,9 @@ async fn remote_side(
         None => return Ok(None),
         Some(Remote::Present(remote)) => *remote,
         Some(Remote::Absent) => {
-            let remembered = kyma.status.as_ref().and_then(|status| status.selection.clone());
-            let choice = match remembered {
-                Some(remembered) => remembered,
+            let recorded_selection = kyma.status.as_ref().and_then(|status| status.selection.clone());
+            let choice = match recorded_selection {
+                Some(recorded_selection) => recorded_selection,
                 None => recover_choice(state, kyma).await?,
             };
             target_kyma::create_target_kyma(state, kyma, &session, &choice).await?

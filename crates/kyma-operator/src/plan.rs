@@ -64,11 +64,11 @@ pub(crate) struct Plan {
     /// Deletion requests to write.
     pub(crate) deletions: Vec<ComponentDeletion>,
     /// Missing components to create with a deletion request.
-    pub(crate) finishes: Vec<DesiredComponent>,
+    pub(crate) missing_components: Vec<DesiredComponent>,
     /// New versions for components whose removal is blocked.
     pub(crate) upgrades: Vec<Upgrade>,
     /// Components whose deletion request is withdrawn, because the module was selected again.
-    pub(crate) recalls: Vec<ComponentView>,
+    pub(crate) withdrawals: Vec<ComponentView>,
     /// Modules that wait for something on the hub.
     pub(crate) blocked: BTreeMap<String, ModuleProblem>,
 }
@@ -77,9 +77,9 @@ impl Plan {
     /// Reports whether the plan changes anything on the target.
     pub(crate) fn changes_target(&self) -> bool {
         !self.components.is_empty()
-            || !self.finishes.is_empty()
+            || !self.missing_components.is_empty()
             || !self.upgrades.is_empty()
-            || !self.recalls.is_empty()
+            || !self.withdrawals.is_empty()
             || self.deletions.iter().any(ComponentDeletion::removes)
     }
 }
@@ -130,7 +130,7 @@ pub(crate) fn plan(scope: &Scope<'_>, decided: &[ResolvedModule]) -> Plan {
             Decision::Install(install)
             | Decision::KeepVersion(install, _)
             | Decision::Await(Some(install), _) => {
-                if let Err(problem) = have(scope, install, view, &mut plan) {
+                if let Err(problem) = add_component(scope, install, view, &mut plan) {
                     plan.blocked.insert(module.to_owned(), problem);
                 }
             }
@@ -141,13 +141,13 @@ pub(crate) fn plan(scope: &Scope<'_>, decided: &[ResolvedModule]) -> Plan {
                     &mut plan,
                 );
             }
-            Decision::Leave(install) => {
-                if let Some(Err(problem)) = view.map(|view| upgrade(scope, install, view, &mut plan)) {
+            Decision::UpgradeDuringRemoval(install) => {
+                if let Some(Err(problem)) = view.map(|view| add_upgrade(scope, install, view, &mut plan)) {
                     plan.blocked.insert(module.to_owned(), problem);
                 }
             }
-            Decision::Finish(install, reason) => {
-                if let Err(problem) = finish(scope, install, *reason, &mut plan) {
+            Decision::FinishRemoval(install, reason) => {
+                if let Err(problem) = add_missing_component(scope, install, *reason, &mut plan) {
                     plan.blocked.insert(module.to_owned(), problem);
                 }
             }
@@ -158,7 +158,9 @@ pub(crate) fn plan(scope: &Scope<'_>, decided: &[ResolvedModule]) -> Plan {
                     &mut plan,
                 );
             }
-            Decision::Keep(_) | Decision::Await(None, _) => plan.recalls.extend(component_to_recall(view)),
+            Decision::Keep(_) | Decision::Await(None, _) => {
+                plan.withdrawals.extend(request_to_withdraw(view));
+            }
             Decision::Refuse(_) => {}
         }
     }
@@ -166,7 +168,7 @@ pub(crate) fn plan(scope: &Scope<'_>, decided: &[ResolvedModule]) -> Plan {
 }
 
 /// Returns the component if its requested removal has to be withdrawn.
-fn component_to_recall(view: Option<&ComponentView>) -> Option<ComponentView> {
+fn request_to_withdraw(view: Option<&ComponentView>) -> Option<ComponentView> {
     view.filter(|view| view.deletion_policy == DeletionPolicy::Delete).cloned()
 }
 
@@ -185,7 +187,7 @@ fn add_deletion(scope: &Scope<'_>, deletion: Option<ComponentDeletion>, plan: &m
 ///
 /// # Errors
 /// If the module has to wait or cannot be installed.
-fn have(
+fn add_component(
     scope: &Scope<'_>,
     install: &Install,
     view: Option<&ComponentView>,
@@ -193,7 +195,7 @@ fn have(
 ) -> Result<(), ModuleProblem> {
     let kind = kind_of(&install.template);
     component_crd::check_group(&kind, &scope.policy.component_groups)?;
-    plan.recalls.extend(component_to_recall(view));
+    plan.withdrawals.extend(request_to_withdraw(view));
     if view.is_some_and(|view| view.terminating) {
         return Err(waiting(
             Reason::Deleting,
@@ -216,7 +218,7 @@ fn have(
 }
 
 /// Adds a new version for a component that is being removed to the plan.
-fn upgrade(
+fn add_upgrade(
     scope: &Scope<'_>,
     install: &Install,
     view: &ComponentView,
@@ -235,7 +237,7 @@ fn upgrade(
 }
 
 /// Adds a missing component to the plan, with a deletion request.
-fn finish(
+fn add_missing_component(
     scope: &Scope<'_>,
     install: &Install,
     reason: DeletionReason,
@@ -249,7 +251,12 @@ fn finish(
     }
     let mut body = body::compose(scope, install, &kind, None)?;
     body::add_deletion_request(scope, reason, &mut body);
-    plan.finishes.push(DesiredComponent { module: install.release.module.clone(), kind, plural, body });
+    plan.missing_components.push(DesiredComponent {
+        module: install.release.module.clone(),
+        kind,
+        plural,
+        body,
+    });
     Ok(())
 }
 
@@ -323,8 +330,8 @@ pub(crate) fn unready_kinds(kinds: &Kinds, decided: &[ResolvedModule]) -> Vec<Gr
         Decision::Install(install)
         | Decision::KeepVersion(install, _)
         | Decision::Await(Some(install), _)
-        | Decision::Leave(install)
-        | Decision::Finish(install, _) => Some(kind_of(&install.template)),
+        | Decision::UpgradeDuringRemoval(install)
+        | Decision::FinishRemoval(install, _) => Some(kind_of(&install.template)),
         _ => None,
     });
     let unready = required.filter(|kind| !matches!(kinds.status(kind), KindStatus::Ready { .. }));

@@ -61,12 +61,12 @@ async fn reconcile_latest(
     if actor.excludes_operators() {
         return stop_managing(state, &kyma, actor).await;
     }
-    let is_going = kyma.metadata.deletion_timestamp.is_some();
-    if !is_going && actor == Actor::None && context.paused_operations().writes().is_none() {
+    let is_deleting = kyma.metadata.deletion_timestamp.is_some();
+    if !is_deleting && actor == Actor::None && context.paused_operations().writes().is_none() {
         state.record_decision(&KymaKey::of(&kyma));
         return report::write_skipped(state, &kyma, Reason::SkipReconciliation, SKIPPED_MESSAGE).await;
     }
-    let done = if is_going {
+    let done = if is_deleting {
         // No ModuleConfig is evaluated for a removal.
         state.record_decision(&KymaKey::of(&kyma));
         removal::reconcile(state, &kyma, context).await
@@ -169,7 +169,7 @@ async fn stop_managing(state: &State, kyma: &Arc<Kyma>, actor: Actor) -> Result<
     state.metrics.forget(&key);
     if actor == Actor::HandOver {
         kyma_sdk::record_stop(&state.runtime, kyma).await?;
-    } else if state.notes_klms(&key) {
+    } else if state.record_klm_kyma(&key) {
         let note = Reason::NotHandedOver.summary();
         state.runtime.events.normal(kyma.as_ref(), Reason::NotHandedOver, "Reconcile", note);
     }

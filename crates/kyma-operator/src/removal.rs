@@ -127,7 +127,7 @@ async fn run_next_step(
         state.runtime.events.normal(kyma.as_ref(), Reason::ClusterGone, "Delete", CLUSTER_GONE_MESSAGE);
     }
     match step {
-        DeletionStep::DeleteComponents(_) | DeletionStep::Finish => {
+        DeletionStep::DeleteComponents(_) | DeletionStep::FinishRemovals => {
             let wait = complete_step(done, state, kyma, context.paused_operations()).await?;
             // Components that wait for an event are deleted too once the cluster counts as gone.
             Ok(facts.gone_at().filter(|_| !gone).map_or(wait, |moment| Wait::Timer(until(moment))))
@@ -151,7 +151,7 @@ async fn advance_fencing_generation(
 ) -> Result<Arc<Kyma>, Failure> {
     let removes = match step {
         DeletionStep::DeleteComponents(deletions) => deletions.iter().any(ComponentDeletion::removes),
-        DeletionStep::Finish => true,
+        DeletionStep::FinishRemovals => true,
         _ => false,
     };
     let Some(session) = access.session.as_mut().filter(|_| removes) else { return Ok(Arc::clone(kyma)) };

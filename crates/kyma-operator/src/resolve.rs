@@ -131,12 +131,12 @@ pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<ResolvedModule> {
     let listed: BTreeSet<&str> =
         inputs.entries.iter().map(|effective| effective.entry.name.as_str()).collect();
     let mandatory: Vec<ResolvedModule> =
-        inputs.catalogue.mandatory().filter_map(|release| require(inputs, release)).collect();
+        inputs.catalogue.mandatory().filter_map(|release| decide_mandatory(inputs, release)).collect();
     let is_mandatory: BTreeSet<String> = mandatory.iter().map(|resolved| resolved.module.clone()).collect();
     decided.extend(mandatory);
     for (module, installed) in inputs.installed {
         if !listed.contains(module.as_str()) && !is_mandatory.contains(module) {
-            let removal = unlisted(inputs.catalogue, module, installed);
+            let removal = decide_without_entry(inputs.catalogue, module, installed);
             decided.push(blocked_removal::decide_upgrade(inputs, installed, removal));
         }
     }
@@ -144,7 +144,7 @@ pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<ResolvedModule> {
         |missing: &&MissingComponent| !decided.iter().any(|resolved| resolved.module == missing.module);
     let missing = inputs.missing_components.iter().filter(gone);
     let missing: Vec<ResolvedModule> =
-        missing.map(|missing| missing_component::unlisted(inputs.catalogue, missing)).collect();
+        missing.map(|missing| missing_component::decide_without_entry(inputs.catalogue, missing)).collect();
     decided.extend(missing);
     decided
 }
@@ -163,12 +163,12 @@ fn decide(inputs: &Inputs<'_>, effective: &EffectiveEntry) -> ResolvedModule {
     subscription.versions.extend(entry.version.clone());
     let mut deprecated = None;
     let decision = if let Some(objection) = &effective.objection {
-        object(installed, objection)
+        refuse_entry(installed, objection)
     } else if entry.managed || entry.invalid.is_some() {
         match choose(inputs, entry, &mut subscription) {
             Ok(install) => {
                 deprecated = deprecation::due(inputs, &install);
-                settle(inputs, entry, installed, install)
+                decide_version(inputs, entry, installed, install)
             }
             Err(problem) => refuse_or_keep(inputs, installed, problem),
         }
@@ -190,7 +190,7 @@ fn decide(inputs: &Inputs<'_>, effective: &EffectiveEntry) -> ResolvedModule {
 }
 
 /// Returns the decision for an entry that is refused: the installed component stays unchanged.
-fn object(installed: Option<&InstalledModule>, objection: &ModuleProblem) -> Decision {
+fn refuse_entry(installed: Option<&InstalledModule>, objection: &ModuleProblem) -> Decision {
     match installed {
         Some(_) => Decision::Keep(ModuleProblem { state: State::Warning, ..objection.clone() }),
         None => Decision::Refuse(objection.clone()),
@@ -198,7 +198,7 @@ fn object(installed: Option<&InstalledModule>, objection: &ModuleProblem) -> Dec
 }
 
 /// Decides about a selected version, compared with the installed one.
-fn settle(
+fn decide_version(
     inputs: &Inputs<'_>,
     entry: &ModuleEntry,
     installed: Option<&InstalledModule>,
@@ -209,15 +209,15 @@ fn settle(
             |installed: &&InstalledModule| installed.requested_version() != Some(install.version.as_str());
         return match installed.filter(is_other) {
             Some(installed) => keep_version(inputs, installed, &install, problem),
-            None => object(installed, &ModuleProblem { state: State::Error, ..problem }),
+            None => refuse_entry(installed, &ModuleProblem { state: State::Error, ..problem }),
         };
     }
-    let Some(installed) = installed else { return install_anew(inputs, entry, install) };
-    replace(inputs, entry, installed, install)
+    let Some(installed) = installed else { return install_new(inputs, entry, install) };
+    decide_replacement(inputs, entry, installed, install)
 }
 
 /// Decides about a version that replaces the installed one.
-fn replace(
+fn decide_replacement(
     inputs: &Inputs<'_>,
     entry: &ModuleEntry,
     installed: &InstalledModule,
@@ -226,11 +226,11 @@ fn replace(
     if let Some(problem) = kind_changed(installed, &install) {
         return Decision::Keep(problem);
     }
-    held_back(inputs, entry, installed, &install).unwrap_or(Decision::Install(install))
+    check_replacement(inputs, entry, installed, &install).unwrap_or(Decision::Install(install))
 }
 
 /// Returns the decision if the version must not replace the installed one, or not yet.
-fn held_back(
+fn check_replacement(
     inputs: &Inputs<'_>,
     entry: &ModuleEntry,
     installed: &InstalledModule,
@@ -247,9 +247,9 @@ fn held_back(
 
 /// Decides about a module without a component. If the component is missing, the module still runs in its recorded
 /// version; the rules for upgrades apply as if the component existed.
-fn install_anew(inputs: &Inputs<'_>, entry: &ModuleEntry, install: Install) -> Decision {
+fn install_new(inputs: &Inputs<'_>, entry: &ModuleEntry, install: Install) -> Decision {
     if let Some(installed) = missing_component::recorded_module(inputs, &install) {
-        return replace(inputs, entry, &installed, install);
+        return decide_replacement(inputs, entry, &installed, install);
     }
     match deprecation::deprecated(inputs, &install) {
         Some(why) => Decision::Refuse(ModuleProblem::error(Reason::VersionDeprecated, why)),
@@ -311,12 +311,12 @@ fn refuse_or_keep(
 
 /// Decides about a mandatory module by its release meta. Returns `None` if that is being deleted and the module is
 /// not installed as mandatory.
-fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<ResolvedModule> {
+fn decide_mandatory(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<ResolvedModule> {
     let version = release.mandatory.clone().unwrap_or_default();
     let installed = inputs.installed.get(&release.module);
     if release.deleting {
         let installed = installed.filter(|installed| installed.mandatory)?;
-        return Some(unlisted(inputs.catalogue, &release.module, installed));
+        return Some(decide_without_entry(inputs.catalogue, &release.module, installed));
     }
     let subscription = Subscription {
         module: release.module.clone(),
@@ -343,7 +343,7 @@ fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<ResolvedModule
             });
             match (problem, template_change::check_content(inputs, installed, &install)) {
                 (Some(problem), _) => Decision::Keep(problem),
-                (None, Some(changed)) => object(installed, &changed),
+                (None, Some(changed)) => refuse_entry(installed, &changed),
                 (None, None) => Decision::Install(install),
             }
         }
@@ -365,7 +365,7 @@ fn missing_config(inputs: &Inputs<'_>, module: &str) -> Option<ModuleProblem> {
 
 /// Decides about an installed module without an entry. A mandatory module stays until the deletion of its release
 /// meta was requested; a missing one is not a request.
-fn unlisted(catalogue: &Catalogue, module: &str, installed: &InstalledModule) -> ResolvedModule {
+fn decide_without_entry(catalogue: &Catalogue, module: &str, installed: &InstalledModule) -> ResolvedModule {
     let subscription = Subscription {
         module: module.to_owned(),
         channel: None,

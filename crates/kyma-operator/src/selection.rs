@@ -182,9 +182,9 @@ pub(crate) fn reduced(spec: &Value) -> Value {
 
 /// Returns the user's choice in a spec, for the hub's record and for a new Kyma on the target. An unreadable entry
 /// keeps its recorded fields, or its name: it neither removes nor changes its module.
-pub(crate) fn choice(spec: &Value, remembered: Option<&kyma_api::Selection>) -> kyma_api::Selection {
+pub(crate) fn choice(spec: &Value, recorded_selection: Option<&kyma_api::Selection>) -> kyma_api::Selection {
     let before = |name: &str| {
-        let mut known = remembered.into_iter().flat_map(|choice| &choice.modules);
+        let mut known = recorded_selection.into_iter().flat_map(|choice| &choice.modules);
         known.find(|module| module.name == name).cloned()
     };
     let module = |module: &Value| {

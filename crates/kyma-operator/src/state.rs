@@ -58,7 +58,7 @@ pub(crate) struct State {
     pub(crate) pending_sessions: PendingSessions,
     /// Kymas with names longer than a label value.
     pub(crate) long_names: LongNames,
-    klms: Mutex<HashSet<KymaKey>>,
+    klm_kymas: Mutex<HashSet<KymaKey>>,
     manifests: Mutex<Manifests>,
 }
 
@@ -95,7 +95,7 @@ impl State {
             awaiting_windows: Mutex::default(),
             pending_sessions: PendingSessions::default(),
             long_names: LongNames::default(),
-            klms: Mutex::default(),
+            klm_kymas: Mutex::default(),
             manifests: Mutex::default(),
         }
     }
@@ -295,8 +295,8 @@ impl State {
     }
 
     /// Records that another operator handles the Kyma. Returns true if that is new.
-    pub(crate) fn notes_klms(&self, kyma: &KymaKey) -> bool {
-        lock(&self.klms).insert(kyma.clone())
+    pub(crate) fn record_klm_kyma(&self, kyma: &KymaKey) -> bool {
+        lock(&self.klm_kymas).insert(kyma.clone())
     }
 
     /// Returns the maintenance policy.
@@ -346,7 +346,7 @@ impl State {
         lock(&self.blocked).remove(kyma);
         lock(&self.awaiting_windows).remove(kyma);
         self.long_names.remove(&kyma.name);
-        lock(&self.klms).remove(kyma);
+        lock(&self.klm_kymas).remove(kyma);
         self.manifests().forget(kyma);
         self.metrics.forget(kyma);
         self.record_decision(kyma);

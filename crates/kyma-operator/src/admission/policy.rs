@@ -129,7 +129,7 @@ pub(super) fn module_of(live: &ObjectMeta) -> Option<&str> {
 
 /// Reports whether to keep a policy that no present ModuleConfig makes: the module is installed, and its ModuleConfig
 /// is missing without an accepted deletion.
-pub(super) fn stays(live: &ObjectMeta, configs: &Configs, modules: &BTreeSet<&str>) -> bool {
+pub(super) fn stays_on_target(live: &ObjectMeta, configs: &Configs, modules: &BTreeSet<&str>) -> bool {
     if module_of(live).is_some_and(|module| !modules.contains(module)) {
         return false;
     }
@@ -248,11 +248,11 @@ mod tests {
         set.insert(annotations::MODULE_CONFIGS.to_owned(), "edited".to_owned());
         let modules = BTreeSet::from(["lantern"]);
         let mut empty = Configs::default();
-        assert!(stays(&live, &empty, &modules), "nothing is known of its ModuleConfig");
+        assert!(stays_on_target(&live, &empty, &modules), "nothing is known of its ModuleConfig");
         let unlabelled = ObjectMeta { labels: None, ..live.clone() };
         empty.accept("bright", "");
-        assert!(!stays(&live, &empty, &modules), "the label tells whose policy it is");
-        assert!(stays(&unlabelled, &empty, &modules), "nothing tells whose policy it is");
+        assert!(!stays_on_target(&live, &empty, &modules), "the label tells whose policy it is");
+        assert!(stays_on_target(&unlabelled, &empty, &modules), "nothing tells whose policy it is");
     }
 
     #[test]
@@ -268,14 +268,20 @@ mod tests {
             older.annotations = None;
             let mut empty = Configs::default();
             assert!(
-                stays(&live, &empty, &modules) && stays(&older, &empty, &modules),
+                stays_on_target(&live, &empty, &modules) && stays_on_target(&older, &empty, &modules),
                 "nothing is known of it"
             );
-            assert!(!stays(&live, &configs_with, &modules), "its ModuleConfig does not make it any more");
-            assert!(!stays(&older, &configs_with, &modules));
-            assert!(!stays(&live, &empty, &BTreeSet::new()), "its module is gone");
+            assert!(
+                !stays_on_target(&live, &configs_with, &modules),
+                "its ModuleConfig does not make it any more"
+            );
+            assert!(!stays_on_target(&older, &configs_with, &modules));
+            assert!(!stays_on_target(&live, &empty, &BTreeSet::new()), "its module is gone");
             empty.accept("bright", "");
-            assert!(!stays(&live, &empty, &modules) && !stays(&older, &empty, &modules), "it was deleted");
+            assert!(
+                !stays_on_target(&live, &empty, &modules) && !stays_on_target(&older, &empty, &modules),
+                "it was deleted"
+            );
         }
     }
 }

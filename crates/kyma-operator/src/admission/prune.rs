@@ -26,7 +26,7 @@ impl PruneScope<'_> {
     pub(super) fn is_obsolete(&self, id: &Id, live: &ObjectMeta) -> bool {
         !self.desired.contains_key(id)
             && !policy::module_of(live).is_some_and(|module| self.pending.contains(module))
-            && !policy::stays(live, self.configs, self.modules)
+            && !policy::stays_on_target(live, self.configs, self.modules)
             && !self.refusals.include_config_of(live)
     }
 }

@@ -146,7 +146,7 @@ fn request_body(deletion: &ComponentDeletion, authority: Authority<'_>) -> Value
 }
 
 /// Withdraws a deletion request after the module was selected again: remaining objects stay for the next component.
-pub(super) async fn recall(state: &State, view: &ComponentView) -> Result<(), Error> {
+pub(super) async fn withdraw_request(state: &State, view: &ComponentView) -> Result<(), Error> {
     let api = api_of(state, view)?;
     let none: BTreeMap<&str, Option<&str>> =
         [annotations::DELETION_REASON, annotations::DELETION_KYMA_UID, annotations::DELETION_KYMA_GENERATION]
@@ -157,5 +157,5 @@ pub(super) async fn recall(state: &State, view: &ComponentView) -> Result<(), Er
         "metadata": { "uid": view.uid, "annotations": none },
         "spec": { "deletionPolicy": DeletionPolicy::Orphan },
     });
-    patch(state, &api, view, &body, |component, source| Error::RecallRemoval { component, source }).await
+    patch(state, &api, view, &body, |component, source| Error::WithdrawRemoval { component, source }).await
 }

@@ -113,10 +113,10 @@ fn nothing_is_let_go_while_the_index_lacks_a_component() {
 #[test]
 fn a_module_without_its_component_is_still_removed_unless_the_cluster_is_gone() {
     let missing = DeletionInputs { has_missing_components: true, ..facts(&[], TargetFacts::Reachable) };
-    assert_eq!(next_step(&missing), DeletionStep::Finish);
+    assert_eq!(next_step(&missing), DeletionStep::FinishRemovals);
     assert_eq!(
         next_step(&DeletionInputs { target: TargetFacts::Unreachable, ..missing }),
-        DeletionStep::Finish
+        DeletionStep::FinishRemovals
     );
     let components = [component("a", "Orphan", "CreateAndDelete", false)];
     let others =
@@ -164,7 +164,7 @@ fn a_missing_secret_is_waited_for_ten_minutes() {
     let finishing = DeletionInputs { has_missing_components: true, ..facts };
     assert_eq!(
         (next_step(&finishing), finishing.gone_at()),
-        (DeletionStep::Finish, Some(at(10))),
+        (DeletionStep::FinishRemovals, Some(at(10))),
         "no longer than that"
     );
 }

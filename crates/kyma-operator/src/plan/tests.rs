@@ -249,15 +249,15 @@ fn removal_is_an_order_and_letting_go_is_none() {
         stage.plan(Decision::Remove { reason: DeletionReason::Disabled, problem: None }).deletions.is_empty(),
         "given once"
     );
-    let wanted_again = stage.plan(Decision::Install(install(json!({}))));
+    let desired_again = stage.plan(Decision::Install(install(json!({}))));
     assert_eq!(
-        (wanted_again.recalls.len(), wanted_again.components.len()),
+        (desired_again.withdrawals.len(), desired_again.components.len()),
         (1, 0),
         "taken back, then made anew"
     );
     let problem = ModuleProblem::error(Reason::ChannelUnknown, "");
     assert_eq!(
-        stage.plan(Decision::Keep(problem)).recalls.len(),
+        stage.plan(Decision::Keep(problem)).withdrawals.len(),
         1,
         "desired again, though not as it is asked for"
     );
@@ -273,7 +273,7 @@ fn e13_a_component_that_cannot_go_yet_gets_another_version_and_keeps_the_rest() 
         body["spec"]["deletionPolicy"] = json!("Delete");
     });
     let newer = Install { version: "1.1.0".into(), ..install(json!({})) };
-    let plan = stage.plan(Decision::Leave(newer));
+    let plan = stage.plan(Decision::UpgradeDuringRemoval(newer));
     assert!(plan.changes_target() && plan.deletions.is_empty() && plan.components.is_empty());
     let fields = json!({
         "module": { "name": "keda", "version": "1.1.0", "channel": "regular" },
@@ -333,14 +333,14 @@ fn a_fingerprint_does_not_depend_on_the_order_of_keys_or_on_identity() {
 #[test]
 fn a_component_that_only_removes_is_born_with_the_order_and_knows_its_cluster() {
     let stage = Stage::new(&json!({"name": "keda"}));
-    let plan = stage.plan(Decision::Finish(install(json!({})), DeletionReason::KymaDeleted));
-    let body = &plan.finishes[0].body;
+    let plan = stage.plan(Decision::FinishRemoval(install(json!({})), DeletionReason::KymaDeleted));
+    let body = &plan.missing_components[0].body;
     assert_eq!(body["spec"]["deletionPolicy"], "Delete");
     let annotations = &body["metadata"]["annotations"];
     assert_eq!(annotations["component.kyma-project.io/deletion-kyma-uid"], "uid-of-kyma");
     assert_eq!(annotations[kyma_api::annotations::TARGET_UID], "uid-of-cluster");
     let halted = Stage { deletes_paused: Some("stop"), ..Stage::new(&json!({"name": "keda"})) };
-    let plan = halted.plan(Decision::Finish(install(json!({})), DeletionReason::KymaDeleted));
-    assert!(plan.finishes.is_empty());
+    let plan = halted.plan(Decision::FinishRemoval(install(json!({})), DeletionReason::KymaDeleted));
+    assert!(plan.missing_components.is_empty());
     assert_eq!(plan.blocked["keda"].reason, Reason::Paused);
 }

@@ -37,7 +37,7 @@ pub(super) async fn carry_out(
 ) -> StepResult {
     let plan = match step {
         DeletionStep::DeleteComponents(deletions) => Plan { deletions: deletions.clone(), ..Plan::default() },
-        DeletionStep::Finish => plan_to_finish(state, kyma, missing_components),
+        DeletionStep::FinishRemovals => plan_missing_components(state, kyma, missing_components),
         _ => return StepResult::default(),
     };
     let (key, uid) = (KymaKey::of(kyma), kyma.uid().unwrap_or_default());
@@ -82,7 +82,7 @@ pub(super) fn find_missing_components(state: &State, kyma: &Kyma) -> Vec<Missing
     )
 }
 
-fn plan_to_finish(state: &State, kyma: &Kyma, missing_components: &[MissingComponent]) -> Plan {
+fn plan_missing_components(state: &State, kyma: &Kyma, missing_components: &[MissingComponent]) -> Plan {
     let key = KymaKey::of(kyma);
     let decided: Vec<ResolvedModule> = {
         let catalogue = state.catalogue();

@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(reason(&waiting, false, Some(&silent)), Some(Reason::TargetTimeout));
         assert_eq!(reason(&DeletionStep::CleanTarget, false, None), None);
         let missing = ModuleProblem::warning(Reason::ModuleTemplateMissing, "");
-        let blocked = blocking_problem(&DeletionStep::Finish, false, None, Some(&missing));
+        let blocked = blocking_problem(&DeletionStep::FinishRemovals, false, None, Some(&missing));
         assert_eq!(blocked.map(|(reason, _)| reason), Some(Reason::ModuleTemplateMissing));
     }
 }

@@ -9,7 +9,7 @@ use kyma_api::{
 use kyma_sdk::Failure;
 
 use crate::component::ComponentView;
-use crate::deletion::{IgnorePolicy, stays};
+use crate::deletion::{IgnorePolicy, stays_on_target};
 use crate::plan::{values_without_effect, withheld};
 use crate::resolve::{Decision, Install, ModuleProblem, ResolvedModule, UpgradeWait};
 
@@ -69,14 +69,14 @@ pub(crate) struct Outcome<'a> {
 pub(crate) fn line(outcome: &Outcome<'_>) -> Option<Line> {
     let name = outcome.resolved.module.clone();
     let line = match &outcome.resolved.decision {
-        Decision::Install(install) | Decision::Finish(install, _) if install.mandatory => return None,
+        Decision::Install(install) | Decision::FinishRemoval(install, _) if install.mandatory => return None,
         Decision::Install(install) => installing(outcome, install, None),
         Decision::KeepVersion(install, problem) => held_back(outcome, install, problem),
         Decision::Await(install, wait) => awaiting(outcome, install.as_ref(), wait),
         Decision::Keep(problem) => kept(outcome, problem),
         Decision::Remove { problem, .. } => removing(outcome, problem.as_ref())?,
-        Decision::Leave(_) => removing(outcome, None)?,
-        Decision::Finish(..) => finishing(outcome)?,
+        Decision::UpgradeDuringRemoval(_) => removing(outcome, None)?,
+        Decision::FinishRemoval(..) => finishing(outcome)?,
         Decision::Unmanage => unmanaged(outcome),
         Decision::Refuse(problem) => refused(outcome, problem),
     };
@@ -255,8 +255,8 @@ fn removing(outcome: &Outcome<'_>, problem: Option<&ModuleProblem>) -> Option<Li
         Some((reason, message)) => (reason, Some(message)),
         None => (Reason::Deleting, reported),
     };
-    let ordered =
-        view.deletion_policy == DeletionPolicy::Delete || view.terminating && stays(view, outcome.ignore);
+    let ordered = view.deletion_policy == DeletionPolicy::Delete
+        || view.terminating && stays_on_target(view, outcome.ignore);
     Some(Line {
         status: ModuleStatus {
             version: view.ordered.clone(),

@@ -122,8 +122,8 @@ fn is_in_doubt(status: &KymaStatus) -> bool {
 
 /// Sends one event if the Kyma's readiness or its cause changed, and one when its deletion began.
 fn send_events(state: &State, kyma: &Arc<Kyma>, before: &KymaStatus, now: &KymaStatus) {
-    let is_going = |status: &KymaStatus| status.state == Some(ModuleState::Deleting);
-    if is_going(now) && !is_going(before) {
+    let is_deleting = |status: &KymaStatus| status.state == Some(ModuleState::Deleting);
+    if is_deleting(now) && !is_deleting(before) {
         events::send_deletion_step(state, kyma, Reason::SetKcpKymaStateDeleting);
     }
     let ready = |status: &KymaStatus| {

@@ -35,7 +35,7 @@ pub(super) fn decide_upgrade(
         return resolved;
     };
     match downtime::decide(inputs, installed, &install) {
-        None => resolved.decision = Decision::Leave(install),
+        None => resolved.decision = Decision::UpgradeDuringRemoval(install),
         Some(Decision::Await(_, wait)) => resolved.until = wait.until(),
         // The maintenance window is unknown. A policy change does not requeue the Kyma for a module that is being
         // removed.

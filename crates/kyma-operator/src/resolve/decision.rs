@@ -46,9 +46,9 @@ pub(crate) enum Decision {
         problem: Option<ModuleProblem>,
     },
     /// Upgrade a module whose requested removal is blocked to this version.
-    Leave(Install),
+    UpgradeDuringRemoval(Install),
     /// Create a component with a deletion request for a module to be removed whose component is missing.
-    Finish(Install, DeletionReason),
+    FinishRemoval(Install, DeletionReason),
     /// Delete the component and leave everything on the target.
     Unmanage,
     /// Install nothing; the module is not installed.

@@ -23,7 +23,7 @@ pub(crate) fn finish_removal(
     reason: DeletionReason,
 ) -> ResolvedModule {
     let decision = match install(catalogue, missing) {
-        Ok(install) => Decision::Finish(install, reason),
+        Ok(install) => Decision::FinishRemoval(install, reason),
         Err(problem) => Decision::Keep(problem),
     };
     resolved_module(missing, decision)
@@ -47,7 +47,7 @@ fn resolved_module(missing: &MissingComponent, decision: Decision) -> ResolvedMo
 
 /// Decides about a module without an entry whose component is missing. A mandatory module stays until the deletion of
 /// its release meta was requested.
-pub(super) fn unlisted(catalogue: &Catalogue, missing: &MissingComponent) -> ResolvedModule {
+pub(super) fn decide_without_entry(catalogue: &Catalogue, missing: &MissingComponent) -> ResolvedModule {
     if !missing.mandatory {
         return finish_removal(catalogue, missing, DeletionReason::Disabled);
     }

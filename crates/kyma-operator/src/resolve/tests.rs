@@ -281,8 +281,8 @@ fn written(decision: &Decision) -> String {
         Decision::KeepVersion(install, why) => problem(&format!("keep-version {}", install.version), why),
         Decision::Remove { reason, problem: None } => format!("remove {reason}"),
         Decision::Remove { reason, problem: Some(why) } => format!("remove {reason} {}", why.reason),
-        Decision::Leave(install) => format!("leave {}", install.version),
-        Decision::Finish(install, reason) => format!("finish {} {reason}", install.version),
+        Decision::UpgradeDuringRemoval(install) => format!("leave {}", install.version),
+        Decision::FinishRemoval(install, reason) => format!("finish {} {reason}", install.version),
         Decision::Unmanage => "unmanage".to_owned(),
         Decision::Refuse(why) => problem("refuse", why),
     }

@@ -85,7 +85,7 @@ impl Hub {
                     self.record_missing(module, &install.version, install.channel.clone());
                 }
             }
-            Decision::Leave(install) => {
+            Decision::UpgradeDuringRemoval(install) => {
                 let ordered = Some(install.version.clone());
                 self.installed.entry(module.clone()).and_modify(|held| held.ordered = ordered);
             }
@@ -99,7 +99,7 @@ impl Hub {
                 }
             }
             Decision::Refuse(_) => {}
-            Decision::Finish(install, _) => {
+            Decision::FinishRemoval(install, _) => {
                 self.installed
                     .insert(module.clone(), InstalledModule { leaving: true, ..have(install, None) });
             }
