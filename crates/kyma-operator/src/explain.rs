@@ -186,7 +186,7 @@ impl<'a> DecisionInputs<'a> {
         let reason = ready.and_then(|ready| Reason::from_word(&ready.reason));
         Explanation {
             module: release.module.clone(),
-            version: component.and_then(|view| view.ordered.clone()),
+            version: component.and_then(|view| view.desired_version.clone()),
             state: state_word(component.and_then(|view| view.state).unwrap_or_default()),
             reason: ready.map(|ready| ready.reason.clone()),
             rule: reason.map(Reason::summary),
@@ -282,7 +282,7 @@ impl<'a> DecisionInputs<'a> {
         let or_none = |version: &Option<String>| version.clone().unwrap_or_else(|| "no version".to_owned());
         let since = view.applied_at.map(|at| format!(" since {at}")).unwrap_or_default();
         let (kind, name) = (&view.kind.kind, &view.name);
-        let (ordered, running) = (or_none(&view.ordered), or_none(&view.running));
+        let (ordered, running) = (or_none(&view.desired_version), or_none(&view.running));
         let text = format!("{kind} {name}: {ordered} ordered{since}, {running} runs");
         Input::new("component", text)
     }

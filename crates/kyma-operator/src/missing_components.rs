@@ -74,7 +74,7 @@ pub(crate) fn mandatory_modules(
     let missing = mandatory_without_component(before, views).cloned();
     let installed = views.values().filter(|view| view.mandatory).map(|view| MandatoryModule {
         name: view.module.clone(),
-        version: view.ordered.clone().unwrap_or_default(),
+        version: view.desired_version.clone().unwrap_or_default(),
         api_version: view.kind.api_version.clone(),
         kind: view.kind.kind.clone(),
         deleting: view.deletion_policy == DeletionPolicy::Delete

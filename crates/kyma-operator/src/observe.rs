@@ -75,7 +75,7 @@ fn installed(view: &ComponentView) -> InstalledModule {
     InstalledModule {
         group: view.kind.group().to_owned(),
         kind: view.kind.kind.clone(),
-        ordered: view.ordered.clone(),
+        desired_version: view.desired_version.clone(),
         running: view.running.clone(),
         channel: view.channel.clone(),
         mandatory: view.mandatory,

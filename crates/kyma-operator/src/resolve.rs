@@ -95,7 +95,7 @@ pub(crate) struct InstalledModule {
     /// The component's kind.
     pub(crate) kind: String,
     /// The version that was last requested.
-    pub(crate) ordered: Option<String>,
+    pub(crate) desired_version: Option<String>,
     /// The version that its reconciler reports.
     pub(crate) running: Option<String>,
     /// The channel it came from.
@@ -113,13 +113,13 @@ pub(crate) struct InstalledModule {
 impl InstalledModule {
     /// Returns the requested version, or the running one if no request is known. Another version is a change.
     pub(crate) fn requested_version(&self) -> Option<&str> {
-        self.ordered.as_deref().or(self.running.as_deref())
+        self.desired_version.as_deref().or(self.running.as_deref())
     }
 
     /// Returns the version that a downgrade is compared with: the running one, or the requested one if the reconciler
     /// reports none.
     pub(crate) fn version(&self) -> Option<&str> {
-        self.running.as_deref().or(self.ordered.as_deref())
+        self.running.as_deref().or(self.desired_version.as_deref())
     }
 }
 

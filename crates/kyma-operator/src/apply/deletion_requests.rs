@@ -101,8 +101,8 @@ async fn write_request(
     while let Some(known) = version {
         body["metadata"]["resourceVersion"] = json!(known);
         match api.patch(&view.name, &params, &Patch::Merge(&body)).await {
-            Ok(ordered) => {
-                index_component(state, &view.kind, &ordered);
+            Ok(patched) => {
+                index_component(state, &view.kind, &patched);
                 return Ok(true);
             }
             Err(error) if is_conflict(&error) && attempts < MAX_WRITE_ATTEMPTS => {

@@ -204,7 +204,7 @@ mod tests {
     fn an_older_state_counts_only_where_it_is_listed() {
         let mut components = Components::default();
         let kyma = KymaKey::new("n", "k");
-        let ordered = |components: &Components| components.of(&kyma)[0].ordered.clone().unwrap();
+        let ordered = |components: &Components| components.of(&kyma)[0].desired_version.clone().unwrap();
         components.apply(view(20, "2.0.0"));
         assert_eq!(components.apply(view(10, "1.0.0")), None, "late, after our own write");
         assert_eq!(ordered(&components), "2.0.0");

@@ -55,7 +55,7 @@ pub(crate) struct ComponentView {
     /// Version that its reconciler reports.
     pub(crate) running: Option<String>,
     /// Requested version: `spec.module.version`.
-    pub(crate) ordered: Option<String>,
+    pub(crate) desired_version: Option<String>,
     /// Channel of the requested version.
     pub(crate) channel: Option<String>,
     /// Access Secret of its target.
@@ -115,7 +115,7 @@ impl ComponentView {
             state: contract.state.filter(|state| *state != State::Unset),
             ready: contract.ready,
             running: contract.version.filter(|version| !version.is_empty()),
-            ordered: contract.wanted_version,
+            desired_version: contract.wanted_version,
             channel: text("/spec/module/channel"),
             secret: text("/spec/target/kubeconfigSecretRef/name"),
             mandatory: is_mandatory.is_some_and(|value| value == "true"),
@@ -171,9 +171,9 @@ impl ComponentView {
     /// version or another change. The reported state is then that of the running version.
     pub(crate) fn pause_condition(&self) -> Option<&ReadyView> {
         let ready = self.ready.as_ref().filter(|ready| ready.status == "Unknown" && self.is_observed())?;
-        let ordered = self.ordered.as_ref()?;
+        let desired = self.desired_version.as_ref()?;
         let waits = match &self.running {
-            Some(running) => running != ordered || self.has_changed(ready),
+            Some(running) => running != desired || self.has_changed(ready),
             // The module was never installed, or its reconciler does not report versions.
             None => self.state != Some(State::Ready),
         };

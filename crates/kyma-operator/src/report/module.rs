@@ -204,11 +204,11 @@ fn progress(outcome: &Outcome<'_>) -> (State, Reason, String) {
 /// Returns Warning while a Pause or `suspend` halts the component's reconciler: the change waits for a user to end
 /// that, as for a paused Kyma.
 fn paused_progress(view: &ComponentView, ready: &ReadyView) -> (State, Reason, String) {
-    let ordered = view.ordered.as_deref().unwrap_or_default();
-    let waits = if view.running.as_deref() == Some(ordered) {
+    let desired = view.desired_version.as_deref().unwrap_or_default();
+    let waits = if view.running.as_deref() == Some(desired) {
         "a change of the module waits".to_owned()
     } else {
-        format!("version {ordered} waits")
+        format!("version {desired} waits")
     };
     let parts = [waits, ready.message.clone()];
     let message = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ");
@@ -229,7 +229,7 @@ fn kept(outcome: &Outcome<'_>, problem: &ModuleProblem) -> Line {
     let before = outcome.before.cloned().unwrap_or_default();
     Line {
         status: ModuleStatus {
-            version: outcome.view.and_then(|view| view.ordered.clone()).or(before.version),
+            version: outcome.view.and_then(|view| view.desired_version.clone()).or(before.version),
             channel: outcome.view.and_then(|view| view.channel.clone()).or(before.channel),
             state: problem.state,
             message: Some(problem.message.clone()),
@@ -255,14 +255,14 @@ fn removing(outcome: &Outcome<'_>, problem: Option<&ModuleProblem>) -> Option<Li
         Some((reason, message)) => (reason, Some(message)),
         None => (Reason::Deleting, reported),
     };
-    let ordered = view.deletion_policy == DeletionPolicy::Delete
+    let is_requested = view.deletion_policy == DeletionPolicy::Delete
         || view.terminating && stays_on_target(view, outcome.ignore);
     Some(Line {
         status: ModuleStatus {
-            version: view.ordered.clone(),
+            version: view.desired_version.clone(),
             channel: view.channel.clone(),
             // Only a requested removal is Deleting: see [`crate::missing_components`].
-            state: if ordered { State::Deleting } else { State::Warning },
+            state: if is_requested { State::Deleting } else { State::Warning },
             message,
             manifest: Some(tracked_component(view)),
             resource: None,
@@ -298,7 +298,7 @@ fn unmanaged(outcome: &Outcome<'_>) -> Line {
         status: ModuleStatus {
             ocm_component_name: before.ocm_component_name,
             fqdn: before.fqdn,
-            version: outcome.view.and_then(|view| view.ordered.clone()).or(before.version),
+            version: outcome.view.and_then(|view| view.desired_version.clone()).or(before.version),
             channel: outcome.view.and_then(|view| view.channel.clone()).or(before.channel),
             state: State::Unmanaged,
             ..ModuleStatus::default()

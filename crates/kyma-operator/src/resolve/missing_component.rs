@@ -68,7 +68,7 @@ pub(super) fn recorded_module(inputs: &Inputs<'_>, install: &Install) -> Option<
     Some(InstalledModule {
         group: kind.group().to_owned(),
         kind: kind.kind,
-        ordered: Some(version.clone()),
+        desired_version: Some(version.clone()),
         channel: install.channel.clone(),
         ..InstalledModule::default()
     })
@@ -83,7 +83,7 @@ pub(super) fn recorded_mandatory_module(
     Some(InstalledModule {
         group: missing.kind.group().to_owned(),
         kind: missing.kind.kind.clone(),
-        ordered: Some(missing.version.clone()),
+        desired_version: Some(missing.version.clone()),
         mandatory: true,
         ..InstalledModule::default()
     })

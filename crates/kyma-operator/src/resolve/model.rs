@@ -125,7 +125,7 @@ impl Entry {
 /// An installed module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InstalledModule {
-    pub(crate) ordered: &'static str,
+    pub(crate) desired_version: &'static str,
     pub(crate) running: Option<&'static str>,
     pub(crate) channel: Option<&'static str>,
     pub(crate) leaving: bool,
@@ -246,7 +246,7 @@ impl World {
             Action::Report(module) => {
                 self.installed
                     .entry(module)
-                    .and_modify(|installed| installed.running = Some(installed.ordered));
+                    .and_modify(|installed| installed.running = Some(installed.desired_version));
             }
             _ => {}
         }
@@ -261,7 +261,8 @@ impl World {
 
     /// Deletes a component, which is not a deletion request: everything stays on the target.
     fn delete_component(&mut self, module: &'static str) {
-        if let Some(InstalledModule { ordered: version, channel, .. }) = self.installed.remove(module) {
+        if let Some(InstalledModule { desired_version: version, channel, .. }) = self.installed.remove(module)
+        {
             self.missing_components.insert(module, MissingComponent { version, channel });
         }
     }
@@ -296,8 +297,8 @@ impl World {
         let governed = |channel| self.governed.get(module).copied().unwrap_or(channel);
         let next = held.channel.and_then(|channel| self.target(module, Choice::Channel(governed(channel))));
         let next = next.filter(|next| self.may_replace(&held, next.version));
-        let ordered = next.map_or(held.ordered, |next| next.version);
-        Some(InstalledModule { ordered, leaving: true, ..held })
+        let desired_version = next.map_or(held.desired_version, |next| next.version);
+        Some(InstalledModule { desired_version, leaving: true, ..held })
     }
 
     /// Creates a component with a deletion request for a module without an entry whose component is missing, if its
@@ -309,7 +310,10 @@ impl World {
             return None;
         }
         self.missing_components.remove(module);
-        self.leave(module, InstalledModule { ordered: version, running: None, channel, leaving: true })
+        self.leave(
+            module,
+            InstalledModule { desired_version: version, running: None, channel, leaving: true },
+        )
     }
 
     fn have(
@@ -321,12 +325,12 @@ impl World {
         let choice = self.governed.get(module).map_or(entry.choice, |channel| Choice::Channel(channel));
         let target = self.target(module, choice);
         let waits = |held: &InstalledModule, next: &Target| {
-            next.version != held.ordered && entry.asks(choice, next.version)
+            next.version != held.desired_version && entry.asks(choice, next.version)
         };
         if let Some(held) = held.filter(|held| !held.leaving) {
             return Some(match target.filter(|next| !waits(&held, next)) {
                 Some(next) if self.may_replace(&held, next.version) => {
-                    InstalledModule { ordered: next.version, channel: next.channel, ..held }
+                    InstalledModule { desired_version: next.version, channel: next.channel, ..held }
                 }
                 _ => held,
             });
@@ -334,7 +338,7 @@ impl World {
         // After a withdrawn deletion request, or while the component is missing, everything stays, for the next
         // component to adopt.
         let missing = self.missing_components.get(module).map(|missing| InstalledModule {
-            ordered: missing.version,
+            desired_version: missing.version,
             running: None,
             channel: missing.channel,
             leaving: true,
@@ -344,22 +348,27 @@ impl World {
             if let Some(left) = left {
                 // The status then reports only the channel.
                 let channel = choice.channel(self.chosen.channel);
-                self.missing_components.insert(module, MissingComponent { version: left.ordered, channel });
+                self.missing_components
+                    .insert(module, MissingComponent { version: left.desired_version, channel });
             }
             return None;
         };
-        let next =
-            |ordered| InstalledModule { ordered, running: None, channel: target.channel, leaving: false };
+        let next = |desired_version| InstalledModule {
+            desired_version,
+            running: None,
+            channel: target.channel,
+            leaving: false,
+        };
         let kept = left.filter(|left| waits(left, &target) || !self.may_replace(left, target.version));
         let Some(kept) = kept else { return Some(next(target.version)) };
         let has_template =
-            self.offers.get(module).is_some_and(|offer| offer.templates.contains(kept.ordered));
+            self.offers.get(module).is_some_and(|offer| offer.templates.contains(kept.desired_version));
         if !has_template {
             self.missing_components
-                .insert(module, MissingComponent { version: kept.ordered, channel: kept.channel });
+                .insert(module, MissingComponent { version: kept.desired_version, channel: kept.channel });
             return None;
         }
-        Some(next(kept.ordered))
+        Some(next(kept.desired_version))
     }
 
     /// Returns the version that the entry selects, if it is permitted.
@@ -377,8 +386,8 @@ impl World {
     /// Reports whether the version may replace the installed one: no downgrade, and no other version during a Pause.
     fn may_replace(&self, held: &InstalledModule, next: &str) -> bool {
         let version = |text: &str| Version::parse(text).ok();
-        let is_lower = version(next) < version(held.running.unwrap_or(held.ordered));
-        !is_lower && (next == held.ordered || !self.paused)
+        let is_lower = version(next) < version(held.running.unwrap_or(held.desired_version));
+        !is_lower && (next == held.desired_version || !self.paused)
     }
 }
 

@@ -210,7 +210,7 @@ fn installed(case: InstalledCase) -> InstalledModule {
     };
     match case {
         InstalledCase::Running(version) => {
-            InstalledModule { running: Some(version.clone()), ordered: Some(version), ..helm }
+            InstalledModule { running: Some(version.clone()), desired_version: Some(version), ..helm }
         }
         InstalledCase::Full {
             running,
@@ -225,7 +225,7 @@ fn installed(case: InstalledCase) -> InstalledModule {
         } => InstalledModule {
             template: template.map(|former| content(running.as_deref().unwrap_or_default(), &former)),
             is_manual: manual,
-            ordered: ordered.or_else(|| running.clone()),
+            desired_version: ordered.or_else(|| running.clone()),
             running,
             channel,
             group: group.unwrap_or(helm.group),

@@ -102,7 +102,7 @@ impl Names {
     /// Returns the expected components.
     pub(crate) fn expected(&self, world: &World) -> BTreeSet<String> {
         let line = |(module, held): (&&str, &model::InstalledModule)| {
-            written(&self.module(module), held.ordered, held.channel, held.leaving)
+            written(&self.module(module), held.desired_version, held.channel, held.leaving)
         };
         world.installed.iter().map(line).collect()
     }

@@ -131,7 +131,7 @@ fn behind(state: &str, ready: &str, reason: &str) -> ComponentView {
     let status = json!({
         "state": state, "observedGeneration": 2, "version": "1.0.0", "conditions": [condition],
     });
-    ComponentView { ordered: Some("2.0.0".to_owned()), ..view(&status) }
+    ComponentView { desired_version: Some("2.0.0".to_owned()), ..view(&status) }
 }
 
 #[test]

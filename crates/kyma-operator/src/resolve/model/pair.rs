@@ -262,7 +262,7 @@ fn is_ordered(module: &str, before: &World, after: &World) -> bool {
 impl InstalledModule {
     /// Returns the requested fields of a component.
     fn requested_fields(&self) -> (&'static str, Option<&'static str>, bool) {
-        (self.ordered, self.channel, self.leaving)
+        (self.desired_version, self.channel, self.leaving)
     }
 }
 

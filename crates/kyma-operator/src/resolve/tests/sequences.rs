@@ -87,7 +87,7 @@ impl Hub {
             }
             Decision::UpgradeDuringRemoval(install) => {
                 let ordered = Some(install.version.clone());
-                self.installed.entry(module.clone()).and_modify(|held| held.ordered = ordered);
+                self.installed.entry(module.clone()).and_modify(|held| held.desired_version = ordered);
             }
             Decision::Remove { .. } => {
                 self.installed.entry(module.clone()).and_modify(|held| held.leaving = true);
@@ -125,14 +125,16 @@ impl Hub {
     }
 
     pub(super) fn report(&mut self, module: &str) {
-        self.installed.entry(module.to_owned()).and_modify(|held| held.running = held.ordered.clone());
-        self.installed.retain(|_, held| held.ordered.is_some());
+        self.installed
+            .entry(module.to_owned())
+            .and_modify(|held| held.running = held.desired_version.clone());
+        self.installed.retain(|_, held| held.desired_version.is_some());
     }
 
     /// Deletes a component.
     pub(super) fn delete_component(&mut self, module: &str) {
         let Some(held) = self.installed.remove(module) else { return };
-        self.record_missing(module, &held.ordered.unwrap_or_default(), held.channel);
+        self.record_missing(module, &held.desired_version.unwrap_or_default(), held.channel);
     }
 
     /// Records the version of a module without a component, as the status does.
@@ -161,7 +163,7 @@ impl Hub {
 fn have(install: &Install, held: Option<InstalledModule>) -> InstalledModule {
     let new = || installed(InstalledCase::Running(install.version.clone())).unreported();
     InstalledModule {
-        ordered: Some(install.version.clone()),
+        desired_version: Some(install.version.clone()),
         channel: install.channel.clone(),
         ..held.unwrap_or_else(new)
     }
@@ -199,7 +201,7 @@ fn offered(world: &World) -> Catalogue {
 /// Returns module, requested and running version, channel, and whether it is being removed, in a common format.
 pub(super) fn of_model(world: &World) -> Vec<String> {
     let line = |(module, held): (&&str, &model::InstalledModule)| {
-        format!("{module} {} {:?} {:?} {}", held.ordered, held.running, held.channel, held.leaving)
+        format!("{module} {} {:?} {:?} {}", held.desired_version, held.running, held.channel, held.leaving)
     };
     world.installed.iter().map(line).collect()
 }
@@ -209,7 +211,7 @@ pub(super) fn of_hub(hub: &Hub) -> Vec<String> {
         let (running, channel) = (held.running.as_deref(), held.channel.as_deref());
         format!(
             "{module} {} {running:?} {channel:?} {}",
-            held.ordered.as_deref().unwrap_or("-"),
+            held.desired_version.as_deref().unwrap_or("-"),
             held.leaving
         )
     };
@@ -244,7 +246,7 @@ fn nothing_is_lost(before: &World, after: &World, action: Action) -> Result<(), 
             prop_assert!(is_wished, "{} went after {:?}", module, action);
             continue;
         };
-        let versions = held.running.map(|running| version::compare(now.ordered, running));
+        let versions = held.running.map(|running| version::compare(now.desired_version, running));
         prop_assert!(
             is_wished || versions.flatten().is_none_or(std::cmp::Ordering::is_ge),
             "{} went back",
