@@ -37,7 +37,7 @@ pub(crate) struct DeletionInputs<'a> {
     /// Whether components are missing, so that no reconciler removes their modules.
     pub(crate) has_missing_components: bool,
     /// State of its target.
-    pub(crate) target: TargetFacts,
+    pub(crate) target: TargetReachability,
     /// Whether an annotation declares the cluster gone.
     pub(crate) declared_gone: bool,
     /// Current time.
@@ -48,9 +48,9 @@ pub(crate) struct DeletionInputs<'a> {
     pub(crate) ignore: IgnorePolicy,
 }
 
-/// State of the target of a Kyma that is being deleted.
+/// Whether the target of a Kyma that is being deleted can be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TargetFacts {
+pub(crate) enum TargetReachability {
     /// The hub itself: it has no copies to clean up.
     Local,
     /// The target answers.
@@ -143,46 +143,48 @@ impl DeletionInputs<'_> {
     /// Returns when a missing Secret counts as a deleted cluster.
     pub(crate) fn gone_at(&self) -> Option<Timestamp> {
         match self.target {
-            TargetFacts::NoSecret { since } => since.checked_add(self.gone_after).ok(),
+            TargetReachability::NoSecret { since } => since.checked_add(self.gone_after).ok(),
             _ => None,
         }
     }
 }
 
 /// Returns the next step of a deletion.
-pub(crate) fn next_step(facts: &DeletionInputs<'_>) -> DeletionStep {
-    if facts.nothing_requested {
+pub(crate) fn next_step(inputs: &DeletionInputs<'_>) -> DeletionStep {
+    if inputs.nothing_requested {
         return DeletionStep::Release;
     }
-    if is_gone(facts) {
+    if is_gone(inputs) {
         let deletions =
-            pending(facts.components, |component| ComponentDeletion::orphan(component, REQUEST_REASON));
-        return match (deletions.is_empty(), facts.components.is_empty()) {
-            (_, true) if !facts.unindexed.is_empty() => DeletionStep::AwaitUnwatched,
+            pending(inputs.components, |component| ComponentDeletion::orphan(component, REQUEST_REASON));
+        return match (deletions.is_empty(), inputs.components.is_empty()) {
+            (_, true) if !inputs.unindexed.is_empty() => DeletionStep::AwaitUnwatched,
             (_, true) => DeletionStep::Release,
             (false, _) => DeletionStep::DeleteComponents(deletions),
-            (true, false) => await_components(facts.components),
+            (true, false) => await_components(inputs.components),
         };
     }
-    let deletions = pending(facts.components, |component| {
-        ComponentDeletion::remove(component, facts.ignore, REQUEST_REASON)
+    let deletions = pending(inputs.components, |component| {
+        ComponentDeletion::remove(component, inputs.ignore, REQUEST_REASON)
     });
     if !deletions.is_empty() {
         return DeletionStep::DeleteComponents(deletions);
     }
-    if facts.has_missing_components {
+    if inputs.has_missing_components {
         return DeletionStep::FinishRemovals;
     }
-    let waits_for_target = match facts.target {
-        TargetFacts::NoSecret { .. } => Some(facts.gone_at()),
-        TargetFacts::Unreachable => Some(None),
+    let waits_for_target = match inputs.target {
+        TargetReachability::NoSecret { .. } => Some(inputs.gone_at()),
+        TargetReachability::Unreachable => Some(None),
         _ => None,
     };
-    match (waits_for_target, facts.components.is_empty()) {
+    match (waits_for_target, inputs.components.is_empty()) {
         (Some(gone_at), _) => DeletionStep::AwaitTarget { gone_at },
-        (None, false) => await_components(facts.components),
-        (None, true) if !facts.unindexed.is_empty() => DeletionStep::AwaitUnwatched,
-        (None, true) if matches!(facts.target, TargetFacts::Reachable | TargetFacts::Local) => {
+        (None, false) => await_components(inputs.components),
+        (None, true) if !inputs.unindexed.is_empty() => DeletionStep::AwaitUnwatched,
+        (None, true)
+            if matches!(inputs.target, TargetReachability::Reachable | TargetReachability::Local) =>
+        {
             DeletionStep::CleanTarget
         }
         (None, true) => DeletionStep::Release,
@@ -191,10 +193,10 @@ pub(crate) fn next_step(facts: &DeletionInputs<'_>) -> DeletionStep {
 
 /// Reports whether the cluster of a Kyma that is being deleted is gone: its access Secret is missing, and has been
 /// for long enough or an annotation declares the cluster gone. An unreachable target is not gone.
-pub(crate) fn is_gone(facts: &DeletionInputs<'_>) -> bool {
-    match facts.target {
-        TargetFacts::NoSecret { since } => {
-            facts.declared_gone || facts.now.duration_since(since) >= facts.gone_after
+pub(crate) fn is_gone(inputs: &DeletionInputs<'_>) -> bool {
+    match inputs.target {
+        TargetReachability::NoSecret { since } => {
+            inputs.declared_gone || inputs.now.duration_since(since) >= inputs.gone_after
         }
         _ => false,
     }

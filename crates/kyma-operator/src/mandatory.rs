@@ -48,8 +48,8 @@ enum ReleaseMetaStep {
     RemoveFinalizer,
 }
 
-fn next_step(facts: ReleaseMetaState) -> ReleaseMetaStep {
-    let ReleaseMetaState { is_mandatory, has_finalizer, deletion, remaining } = facts;
+fn next_step(observed: ReleaseMetaState) -> ReleaseMetaStep {
+    let ReleaseMetaState { is_mandatory, has_finalizer, deletion, remaining } = observed;
     match (has_finalizer, deletion) {
         (false, Deletion::Absent) if is_mandatory => ReleaseMetaStep::AddFinalizer,
         (true, Deletion::Requested) if is_mandatory && remaining > 0 => ReleaseMetaStep::Withdraw,

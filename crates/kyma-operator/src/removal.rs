@@ -15,7 +15,7 @@ use kyma_sdk::{DeleteGate, DeletionRequest, Failure, KymaKey, ReconcileContext, 
 use crate::admission;
 use crate::claim;
 use crate::component::ComponentView;
-use crate::deletion::{self, ComponentDeletion, DeletionInputs, DeletionStep, TargetFacts};
+use crate::deletion::{self, ComponentDeletion, DeletionInputs, DeletionStep, TargetReachability};
 use crate::error::Error;
 use crate::events;
 use crate::local;
@@ -42,9 +42,16 @@ const CLUSTER_GONE_MESSAGE: &str =
 
 /// State of the target, with its session or the failure to open one.
 struct TargetAccess {
-    facts: TargetFacts,
+    reachability: TargetReachability,
     session: Option<Arc<Session>>,
     failure: Option<Failure>,
+}
+
+impl TargetAccess {
+    /// Returns the access to a target without a session.
+    fn without_session(reachability: TargetReachability, failure: Option<Failure>) -> Self {
+        Self { reachability, session: None, failure }
+    }
 }
 
 /// Runs one pass over a Kyma that is being deleted.
@@ -90,30 +97,30 @@ async fn run_next_step(
         live_reads::find_unindexed(state, kyma, &components, &missing_components).await?
     };
     let mut access = access_target(state, kyma, &components, &missing_components, context).await?;
-    let mut facts = DeletionInputs {
+    let mut inputs = DeletionInputs {
         nothing_requested,
         components: &components,
         unindexed: &unindexed,
         has_missing_components: !missing_components.is_empty(),
-        target: access.facts,
+        target: access.reachability,
         declared_gone: kyma.annotations().get(annotations::CLUSTER_GONE).is_some_and(|value| value == "true"),
         now: Timestamp::now(),
         gone_after: state.args.cluster_gone_after,
         ignore: state.args.ignore_policy,
     };
-    let mut step = deletion::next_step(&facts);
+    let mut step = deletion::next_step(&inputs);
     let kyma = &match advance_fencing_generation(state, kyma, &step, &mut access).await {
         Ok(taken) => taken,
         Err(failure) => {
-            access = TargetAccess { facts: TargetFacts::Unreachable, session: None, failure: Some(failure) };
-            facts.target = access.facts;
-            step = deletion::next_step(&facts);
+            access = TargetAccess::without_session(TargetReachability::Unreachable, Some(failure));
+            inputs.target = access.reachability;
+            step = deletion::next_step(&inputs);
             Arc::clone(kyma)
         }
     };
-    let gone = deletion::is_gone(&facts);
+    let gone = deletion::is_gone(&inputs);
     let is_last_step = matches!(step, DeletionStep::CleanTarget | DeletionStep::Release)
-        && !facts.nothing_requested
+        && !inputs.nothing_requested
         && !gone;
     if is_last_step && live_reads::has_unwatched_components(state, kyma).await? {
         step = DeletionStep::AwaitUnwatched;
@@ -122,7 +129,7 @@ async fn run_next_step(
     if let Some(session) = access.session.as_ref().filter(|_| done.applied.has_written) {
         session.fencing_generation_is_used();
     }
-    report(state, kyma, &access, &step, &facts, &done).await?;
+    report(state, kyma, &access, &step, &inputs, &done).await?;
     if gone && matches!(step, DeletionStep::DeleteComponents(_) | DeletionStep::Release) {
         state.runtime.events.normal(kyma.as_ref(), Reason::ClusterGone, "Delete", CLUSTER_GONE_MESSAGE);
     }
@@ -130,7 +137,7 @@ async fn run_next_step(
         DeletionStep::DeleteComponents(_) | DeletionStep::FinishRemovals => {
             let wait = complete_step(done, state, kyma, context.paused_operations()).await?;
             // Components that wait for an event are deleted too once the cluster counts as gone.
-            Ok(facts.gone_at().filter(|_| !gone).map_or(wait, |moment| Wait::Timer(until(moment))))
+            Ok(inputs.gone_at().filter(|_| !gone).map_or(wait, |moment| Wait::Timer(until(moment))))
         }
         DeletionStep::AwaitComponents { .. } => Ok(Wait::Event),
         DeletionStep::AwaitUnwatched => Ok(Wait::Timer(UNWATCHED_POLL_INTERVAL)),
@@ -205,24 +212,30 @@ async fn access_target(
     missing_components: &[MissingComponent],
     context: &ReconcileContext,
 ) -> Result<TargetAccess, Failure> {
-    let none = |facts, failure| TargetAccess { facts, session: None, failure };
     if local::is_local(state, kyma)? {
-        return Ok(none(TargetFacts::Local, None));
+        return Ok(TargetAccess::without_session(TargetReachability::Local, None));
     }
     let was_contacted = kyma.status.as_ref().is_some_and(|status| status.target.is_some());
     if !was_contacted && components.is_empty() && missing_components.is_empty() {
-        return Ok(none(TargetFacts::NeverContacted, None));
+        return Ok(TargetAccess::without_session(TargetReachability::NeverContacted, None));
     }
     if is_access_gone(state, kyma, components).await? {
-        return Ok(none(TargetFacts::NoSecret { since: missing_since(kyma) }, None));
+        return Ok(TargetAccess::without_session(
+            TargetReachability::NoSecret { since: missing_since(kyma) },
+            None,
+        ));
     }
     let opened = match session::access_of(state, kyma) {
         Ok(access) => session::of(state, kyma, access, context).await,
         Err(failure) => Err(failure),
     };
     Ok(match opened {
-        Ok(session) => TargetAccess { facts: TargetFacts::Reachable, session: Some(session), failure: None },
-        Err(failure) => none(TargetFacts::Unreachable, Some(failure)),
+        Ok(session) => TargetAccess {
+            reachability: TargetReachability::Reachable,
+            session: Some(session),
+            failure: None,
+        },
+        Err(failure) => TargetAccess::without_session(TargetReachability::Unreachable, Some(failure)),
     })
 }
 

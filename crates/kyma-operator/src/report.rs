@@ -84,22 +84,22 @@ pub(crate) struct KymaProblem {
 }
 
 /// Computes the status. Keeps transition times where nothing changed.
-pub(crate) fn status(facts: &StatusInputs<'_>) -> KymaStatus {
-    let state = state_of(facts);
-    let operation = operation(facts, state);
-    let modules: Vec<ModuleStatus> = facts.lines.iter().map(|line| module_status(facts, line)).collect();
+pub(crate) fn status(inputs: &StatusInputs<'_>) -> KymaStatus {
+    let state = state_of(inputs);
+    let operation = operation(inputs, state);
+    let modules: Vec<ModuleStatus> = inputs.lines.iter().map(|line| module_status(inputs, line)).collect();
     KymaStatus {
         state: Some(state),
-        active_channel: facts.channel.clone().or_else(|| facts.before.active_channel.clone()),
+        active_channel: inputs.channel.clone().or_else(|| inputs.before.active_channel.clone()),
         modules_ready: Some(modules_ready(&modules)),
-        conditions: Some(conditions(facts, state)),
-        last_operation: Some(last_operation(facts, operation)),
+        conditions: Some(conditions(inputs, state)),
+        last_operation: Some(last_operation(inputs, operation)),
         modules: Some(modules),
-        target: facts.target.clone().or_else(|| facts.before.target.clone()),
-        selection: facts.choice.clone().or_else(|| facts.before.selection.clone()),
-        mandatory_modules: match &facts.mandatory {
+        target: inputs.target.clone().or_else(|| inputs.before.target.clone()),
+        selection: inputs.choice.clone().or_else(|| inputs.before.selection.clone()),
+        mandatory_modules: match &inputs.mandatory {
             Some(known) => Some(known.clone()).filter(|known| !known.is_empty()),
-            None => facts.before.mandatory_modules.clone(),
+            None => inputs.before.mandatory_modules.clone(),
         },
     }
 }
@@ -111,18 +111,18 @@ fn modules_ready(modules: &[ModuleStatus]) -> String {
 }
 
 /// Returns the line with its reason and transition time.
-fn module_status(facts: &StatusInputs<'_>, line: &Line) -> ModuleStatus {
+fn module_status(inputs: &StatusInputs<'_>, line: &Line) -> ModuleStatus {
     let status = &line.status;
     let reason = Some(line.reason.as_str().to_owned());
     let is_same = |before: &&ModuleStatus| {
         (before.state, &before.reason, &before.version, &before.channel)
             == (status.state, &reason, &status.version, &status.channel)
     };
-    let before = facts.before.modules.iter().flatten().find(|before| before.name == status.name);
+    let before = inputs.before.modules.iter().flatten().find(|before| before.name == status.name);
     let since = before.filter(is_same).and_then(|before| before.last_transition_time.clone());
     ModuleStatus {
-        last_transition_time: since.or_else(|| Some(time(facts.now))),
-        default: facts.initial.contains(status.name.as_str()),
+        last_transition_time: since.or_else(|| Some(time(inputs.now))),
+        default: inputs.initial.contains(status.name.as_str()),
         reason,
         ..status.clone()
     }
@@ -162,14 +162,14 @@ fn current_conditions(status: &KymaStatus) -> Vec<Condition> {
 
 /// Returns Deleting for a Kyma that is being deleted, or else the worst state: Error, then Warning, then Processing,
 /// then Ready, as in KLM.
-fn state_of(facts: &StatusInputs<'_>) -> State {
-    if facts.deleting {
+fn state_of(inputs: &StatusInputs<'_>) -> State {
+    if inputs.deleting {
         return State::Deleting;
     }
-    let modules = facts.lines.iter().map(weight);
-    let problem = facts.problem.as_ref().map(|problem| problem.state);
-    let missing = missing(facts).map(|_| State::Warning);
-    let catalogue = unsynced_catalogue(facts).map(|_| State::Processing);
+    let modules = inputs.lines.iter().map(weight);
+    let problem = inputs.problem.as_ref().map(|problem| problem.state);
+    let missing = missing(inputs).map(|_| State::Warning);
+    let catalogue = unsynced_catalogue(inputs).map(|_| State::Processing);
     let all: Vec<State> = modules.chain(problem).chain(missing).chain(catalogue).collect();
     let has = |state| all.contains(&state);
     if has(State::Error) {
@@ -192,25 +192,25 @@ fn weight(line: &Line) -> State {
 }
 
 /// Returns the text of the last operation, in KLM's words where it has some: tools show them.
-fn operation(facts: &StatusInputs<'_>, state: State) -> String {
-    match (&facts.problem, state) {
+fn operation(inputs: &StatusInputs<'_>, state: State) -> String {
+    match (&inputs.problem, state) {
         (Some(problem), _) => problem.message.clone(),
         (None, State::Ready) => "kyma is ready".to_owned(),
         (None, State::Deleting) => "waiting for modules to be deleted".to_owned(),
-        (None, State::Warning) if facts.lines.iter().all(Line::is_settled) => {
-            missing(facts).map(|condition| condition.message.clone()).unwrap_or_default()
+        (None, State::Warning) if inputs.lines.iter().all(Line::is_settled) => {
+            missing(inputs).map(|condition| condition.message.clone()).unwrap_or_default()
         }
-        (None, State::Processing) if facts.lines.iter().all(Line::is_settled) => {
+        (None, State::Processing) if inputs.lines.iter().all(Line::is_settled) => {
             "waiting for the module catalogue on the target".to_owned()
         }
         (None, _) => "waiting for all modules to become ready".to_owned(),
     }
 }
 
-fn last_operation(facts: &StatusInputs<'_>, operation: String) -> LastOperation {
-    match &facts.before.last_operation {
+fn last_operation(inputs: &StatusInputs<'_>, operation: String) -> LastOperation {
+    match &inputs.before.last_operation {
         Some(before) if before.operation == operation => before.clone(),
-        _ => LastOperation { operation, last_update_time: Some(time(facts.now)) },
+        _ => LastOperation { operation, last_update_time: Some(time(inputs.now)) },
     }
 }
 
@@ -219,49 +219,49 @@ fn time(now: Timestamp) -> Time {
     Time(now.round(jiff::Unit::Second).unwrap_or(now))
 }
 
-fn conditions(facts: &StatusInputs<'_>, state: State) -> Vec<Condition> {
-    let mut own = current_conditions(facts.before);
+fn conditions(inputs: &StatusInputs<'_>, state: State) -> Vec<Condition> {
+    let mut own = current_conditions(inputs.before);
     let mut set = |type_: &str, status: Status, reason: Reason, message: &str| {
         let desired =
-            DesiredCondition { type_, status, reason, message, observed_generation: facts.generation };
-        condition::set(&mut own, &desired, &time(facts.now));
+            DesiredCondition { type_, status, reason, message, observed_generation: inputs.generation };
+        condition::set(&mut own, &desired, &time(inputs.now));
     };
-    let (ready, reason, message) = ready(facts, state);
+    let (ready, reason, message) = ready(inputs, state);
     set(types::READY, ready, reason, &message);
-    let waiting = facts.lines.iter().any(|line| !line.is_settled());
+    let waiting = inputs.lines.iter().any(|line| !line.is_settled());
     if waiting {
         set(types::MODULES, Status::False, Reason::Progressing, "not all modules are in ready state");
     } else {
         set(types::MODULES, Status::True, Reason::Ready, "all modules are in ready state");
     }
-    match facts.problem.as_ref().filter(|problem| problem.about_target) {
+    match inputs.problem.as_ref().filter(|problem| problem.about_target) {
         Some(problem) => set(types::TARGET_REACHABLE, Status::False, problem.reason, &problem.message),
-        None if facts.is_remote => {
+        None if inputs.is_remote => {
             set(types::TARGET_REACHABLE, Status::True, Reason::Ready, "the target answers");
             set(types::CRDS_SYNC, Status::True, Reason::Ready, "CRDs are synchronized to the SKR");
         }
         None => {}
     }
-    if facts.access_missing {
+    if inputs.access_missing {
         set(ACCESS_MISSING, Status::True, Reason::AwaitingAccess, "the access Secret does not exist");
     } else {
         condition::remove(&mut own, ACCESS_MISSING);
     }
-    let is_fine = !facts.problem.as_ref().is_some_and(|problem| problem.about_target);
-    if is_fine && !facts.is_remote && !facts.deleting {
+    let is_fine = !inputs.problem.as_ref().is_some_and(|problem| problem.about_target);
+    if is_fine && !inputs.is_remote && !inputs.deleting {
         // The hub as target needs no access Secret.
         condition::remove(&mut own, types::TARGET_REACHABLE);
     }
     let optional = [
-        (types::MAINTENANCE_WINDOW, &facts.windows),
-        (types::SKR_IMAGE_PULL_SECRET_SYNC, &facts.pull_secret),
-        (types::RESOURCE_RULES_APPLIED, &facts.resource_rules),
+        (types::MAINTENANCE_WINDOW, &inputs.windows),
+        (types::SKR_IMAGE_PULL_SECRET_SYNC, &inputs.pull_secret),
+        (types::RESOURCE_RULES_APPLIED, &inputs.resource_rules),
     ];
     for (type_, condition) in optional {
         match condition {
-            Some(condition) => condition.put(&mut own, facts),
+            Some(condition) => condition.put(&mut own, inputs),
             // Nothing is decided while the target is unreachable, so the condition stays.
-            None if facts.problem.as_ref().is_some_and(|problem| problem.about_target) => {}
+            None if inputs.problem.as_ref().is_some_and(|problem| problem.about_target) => {}
             None => drop(condition::remove(&mut own, type_)),
         }
     }
@@ -269,26 +269,26 @@ fn conditions(facts: &StatusInputs<'_>, state: State) -> Vec<Condition> {
 }
 
 /// Returns the Ready condition with reason and message of the worst problem.
-fn ready(facts: &StatusInputs<'_>, state: State) -> (Status, Reason, String) {
-    if let Some(problem) = &facts.problem {
-        let status = if facts.deleting { Status::False } else { status_for(problem.state) };
+fn ready(inputs: &StatusInputs<'_>, state: State) -> (Status, Reason, String) {
+    if let Some(problem) = &inputs.problem {
+        let status = if inputs.deleting { Status::False } else { status_for(problem.state) };
         return (status, problem.reason, problem.message.clone());
     }
-    if facts.deleting {
+    if inputs.deleting {
         return (Status::False, Reason::Deleting, "the Kyma is being deleted".to_owned());
     }
-    let worst = facts.lines.iter().filter(|line| weight(line) == state).find(|line| !line.is_settled());
-    match (worst, missing(facts)) {
+    let worst = inputs.lines.iter().filter(|line| weight(line) == state).find(|line| !line.is_settled());
+    match (worst, missing(inputs)) {
         (Some(line), _) => {
             let message = line.status.message.as_deref().unwrap_or_default();
             (status_for(state), line.reason, format!("module {}: {message}", line.status.name))
         }
         (None, Some(condition)) => (Status::False, condition.reason, condition.message.clone()),
-        (None, None) if !facts.unsupported.is_empty() => {
-            let message = format!("these fields have no effect yet: {}", facts.unsupported.join(", "));
+        (None, None) if !inputs.unsupported.is_empty() => {
+            let message = format!("these fields have no effect yet: {}", inputs.unsupported.join(", "));
             (Status::True, Reason::NotYetSupported, message)
         }
-        (None, None) => match unsynced_catalogue(facts) {
+        (None, None) => match unsynced_catalogue(inputs) {
             Some(message) => {
                 let message = format!("the target does not have the module catalogue yet: {message}");
                 (Status::False, Reason::Progressing, message)
@@ -300,15 +300,15 @@ fn ready(facts: &StatusInputs<'_>, state: State) -> (Status, Reason, String) {
 
 /// Returns release-meta-syncer's report on a catalogue that is missing on the target. Without the condition no
 /// catalogue is expected: the syncer may not run.
-fn unsynced_catalogue<'a>(facts: &'a StatusInputs<'_>) -> Option<&'a str> {
-    let conditions = facts.before.conditions.as_deref().filter(|_| facts.is_remote)?;
+fn unsynced_catalogue<'a>(inputs: &'a StatusInputs<'_>) -> Option<&'a str> {
+    let conditions = inputs.before.conditions.as_deref().filter(|_| inputs.is_remote)?;
     let found = condition::get(conditions, types::MODULE_CATALOG)?;
     (found.status == "False").then_some(found.message.as_str())
 }
 
 /// Returns the condition about a missing image-pull Secret or missing policies.
-fn missing<'a>(facts: &'a StatusInputs<'_>) -> Option<&'a OptionalCondition> {
-    let prerequisites = facts.pull_secret.iter().chain(&facts.resource_rules);
+fn missing<'a>(inputs: &'a StatusInputs<'_>) -> Option<&'a OptionalCondition> {
+    let prerequisites = inputs.pull_secret.iter().chain(&inputs.resource_rules);
     prerequisites.into_iter().find(|condition| condition.status == Status::False)
 }
 

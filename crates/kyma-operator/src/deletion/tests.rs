@@ -30,7 +30,7 @@ fn component(name: &str, policy: &str, resource_policy: &str, terminating: bool)
     ComponentView::of(&ComponentKind::helm(), &serde_json::from_value(object).unwrap()).unwrap()
 }
 
-fn facts(components: &[ComponentView], target: TargetFacts) -> DeletionInputs<'_> {
+fn inputs(components: &[ComponentView], target: TargetReachability) -> DeletionInputs<'_> {
     DeletionInputs {
         nothing_requested: false,
         components,
@@ -53,25 +53,25 @@ fn policies(step: DeletionStep) -> Vec<(String, DeletionPolicy)> {
 fn components_get_the_order_first_and_ignore_leaves_everything() {
     let components =
         [component("a", "Orphan", "CreateAndDelete", false), component("b", "Orphan", "Ignore", false)];
-    let ordered = policies(next_step(&facts(&components, TargetFacts::Reachable)));
+    let ordered = policies(next_step(&inputs(&components, TargetReachability::Reachable)));
     assert_eq!(ordered, [("a".into(), DeletionPolicy::Delete), ("b".into(), DeletionPolicy::Orphan)]);
 }
 
 #[test]
 fn ignore_means_block_then_remove_where_that_is_asked_for() {
     let components = [component("b", "Orphan", "Ignore", false)];
-    let facts = DeletionInputs {
+    let inputs = DeletionInputs {
         ignore: IgnorePolicy::BlockThenRemove,
-        ..facts(&components, TargetFacts::Reachable)
+        ..inputs(&components, TargetReachability::Reachable)
     };
-    assert_eq!(policies(next_step(&facts)), [("b".into(), DeletionPolicy::Delete)]);
+    assert_eq!(policies(next_step(&inputs)), [("b".into(), DeletionPolicy::Delete)]);
 }
 
 #[test]
 fn a_component_that_somebody_deleted_by_hand_still_gets_the_order() {
     let components = [component("a", "Orphan", "CreateAndDelete", true)];
     assert_eq!(
-        policies(next_step(&facts(&components, TargetFacts::Reachable))),
+        policies(next_step(&inputs(&components, TargetReachability::Reachable))),
         [("a".into(), DeletionPolicy::Delete)]
     );
 }
@@ -81,7 +81,7 @@ fn no_deletion_request_goes_to_a_component_without_its_finalizer() {
     let mut components = [component("a", "Orphan", "CreateAndDelete", true)];
     components[0].held_by = vec!["foregroundDeletion".into()];
     assert_eq!(
-        next_step(&facts(&components, TargetFacts::Reachable)),
+        next_step(&inputs(&components, TargetReachability::Reachable)),
         DeletionStep::AwaitComponents { left: vec!["a".into()] }
     );
 }
@@ -90,48 +90,52 @@ fn no_deletion_request_goes_to_a_component_without_its_finalizer() {
 fn then_components_are_awaited_then_the_target_is_cleaned() {
     let components = [component("a", "Delete", "CreateAndDelete", true)];
     assert_eq!(
-        next_step(&facts(&components, TargetFacts::Reachable)),
+        next_step(&inputs(&components, TargetReachability::Reachable)),
         DeletionStep::AwaitComponents { left: vec!["a".into()] }
     );
-    assert_eq!(next_step(&facts(&[], TargetFacts::Reachable)), DeletionStep::CleanTarget);
+    assert_eq!(next_step(&inputs(&[], TargetReachability::Reachable)), DeletionStep::CleanTarget);
 }
 
 #[test]
 fn nothing_is_let_go_while_the_index_lacks_a_component() {
     let unindexed = BTreeSet::from(["a".to_owned()]);
-    let gone = TargetFacts::NoSecret { since: at(-10) };
-    for target in [TargetFacts::Reachable, TargetFacts::Local, TargetFacts::NeverContacted, gone] {
-        let facts = DeletionInputs { unindexed: &unindexed, ..facts(&[], target) };
-        assert_eq!(next_step(&facts), DeletionStep::AwaitUnwatched, "{target:?}");
+    let gone = TargetReachability::NoSecret { since: at(-10) };
+    for target in
+        [TargetReachability::Reachable, TargetReachability::Local, TargetReachability::NeverContacted, gone]
+    {
+        let inputs = DeletionInputs { unindexed: &unindexed, ..inputs(&[], target) };
+        assert_eq!(next_step(&inputs), DeletionStep::AwaitUnwatched, "{target:?}");
     }
     let components = [component("b", "Delete", "CreateAndDelete", true)];
-    let facts = DeletionInputs { unindexed: &unindexed, ..facts(&components, TargetFacts::Reachable) };
-    assert_eq!(next_step(&facts), DeletionStep::AwaitComponents { left: vec!["b".into()] });
-    assert_eq!(facts.installed(), BTreeSet::from(["a", "b"]));
+    let inputs =
+        DeletionInputs { unindexed: &unindexed, ..inputs(&components, TargetReachability::Reachable) };
+    assert_eq!(next_step(&inputs), DeletionStep::AwaitComponents { left: vec!["b".into()] });
+    assert_eq!(inputs.installed(), BTreeSet::from(["a", "b"]));
 }
 
 #[test]
 fn a_module_without_its_component_is_still_removed_unless_the_cluster_is_gone() {
-    let missing = DeletionInputs { has_missing_components: true, ..facts(&[], TargetFacts::Reachable) };
+    let missing =
+        DeletionInputs { has_missing_components: true, ..inputs(&[], TargetReachability::Reachable) };
     assert_eq!(next_step(&missing), DeletionStep::FinishRemovals);
     assert_eq!(
-        next_step(&DeletionInputs { target: TargetFacts::Unreachable, ..missing }),
+        next_step(&DeletionInputs { target: TargetReachability::Unreachable, ..missing }),
         DeletionStep::FinishRemovals
     );
     let components = [component("a", "Orphan", "CreateAndDelete", false)];
     let others =
-        DeletionInputs { has_missing_components: true, ..facts(&components, TargetFacts::Reachable) };
+        DeletionInputs { has_missing_components: true, ..inputs(&components, TargetReachability::Reachable) };
     assert_eq!(policies(next_step(&others)), [("a".into(), DeletionPolicy::Delete)], "others first");
-    let gone = TargetFacts::NoSecret { since: at(0) };
+    let gone = TargetReachability::NoSecret { since: at(0) };
     assert_eq!(
-        next_step(&DeletionInputs { has_missing_components: true, now: at(10), ..facts(&[], gone) }),
+        next_step(&DeletionInputs { has_missing_components: true, now: at(10), ..inputs(&[], gone) }),
         DeletionStep::Release
     );
     assert_eq!(
         next_step(&DeletionInputs {
             has_missing_components: true,
             nothing_requested: true,
-            ..facts(&[], gone)
+            ..inputs(&[], gone)
         }),
         DeletionStep::Release
     );
@@ -139,29 +143,32 @@ fn a_module_without_its_component_is_still_removed_unless_the_cluster_is_gone() 
 
 #[test]
 fn a_target_is_cleaned_unless_it_was_never_seen() {
-    assert_eq!(next_step(&facts(&[], TargetFacts::Local)), DeletionStep::CleanTarget);
-    assert_eq!(next_step(&facts(&[], TargetFacts::NeverContacted)), DeletionStep::Release);
+    assert_eq!(next_step(&inputs(&[], TargetReachability::Local)), DeletionStep::CleanTarget);
+    assert_eq!(next_step(&inputs(&[], TargetReachability::NeverContacted)), DeletionStep::Release);
 }
 
 #[test]
 fn a_terminating_namespace_or_crd_is_no_order() {
     let components = [component("a", "Orphan", "CreateAndDelete", false)];
-    let facts = DeletionInputs { nothing_requested: true, ..facts(&components, TargetFacts::Reachable) };
-    assert_eq!(next_step(&facts), DeletionStep::Release);
+    let inputs =
+        DeletionInputs { nothing_requested: true, ..inputs(&components, TargetReachability::Reachable) };
+    assert_eq!(next_step(&inputs), DeletionStep::Release);
 }
 
 #[test]
 fn a_silent_target_is_waited_for_however_long_and_whoever_says_it_is_gone() {
-    let facts = DeletionInputs { declared_gone: true, now: at(600), ..facts(&[], TargetFacts::Unreachable) };
-    assert_eq!(next_step(&facts), DeletionStep::AwaitTarget { gone_at: None });
+    let inputs =
+        DeletionInputs { declared_gone: true, now: at(600), ..inputs(&[], TargetReachability::Unreachable) };
+    assert_eq!(next_step(&inputs), DeletionStep::AwaitTarget { gone_at: None });
 }
 
 #[test]
 fn a_missing_secret_is_waited_for_ten_minutes() {
     let components = [component("a", "Delete", "CreateAndDelete", true)];
-    let facts = DeletionInputs { now: at(9), ..facts(&components, TargetFacts::NoSecret { since: at(0) }) };
-    assert_eq!(next_step(&facts), DeletionStep::AwaitTarget { gone_at: Some(at(10)) });
-    let finishing = DeletionInputs { has_missing_components: true, ..facts };
+    let inputs =
+        DeletionInputs { now: at(9), ..inputs(&components, TargetReachability::NoSecret { since: at(0) }) };
+    assert_eq!(next_step(&inputs), DeletionStep::AwaitTarget { gone_at: Some(at(10)) });
+    let finishing = DeletionInputs { has_missing_components: true, ..inputs };
     assert_eq!(
         (next_step(&finishing), finishing.gone_at()),
         (DeletionStep::FinishRemovals, Some(at(10))),
@@ -172,10 +179,13 @@ fn a_missing_secret_is_waited_for_ten_minutes() {
 #[test]
 fn a_cluster_that_is_gone_turns_orders_into_orphans() {
     let components = [component("a", "Delete", "CreateAndDelete", true)];
-    let after = DeletionInputs { now: at(10), ..facts(&components, TargetFacts::NoSecret { since: at(0) }) };
+    let after =
+        DeletionInputs { now: at(10), ..inputs(&components, TargetReachability::NoSecret { since: at(0) }) };
     assert_eq!(policies(next_step(&after)), [("a".into(), DeletionPolicy::Orphan)]);
-    let declared =
-        DeletionInputs { declared_gone: true, ..facts(&components, TargetFacts::NoSecret { since: at(0) }) };
+    let declared = DeletionInputs {
+        declared_gone: true,
+        ..inputs(&components, TargetReachability::NoSecret { since: at(0) })
+    };
     assert_eq!(policies(next_step(&declared)), [("a".into(), DeletionPolicy::Orphan)]);
     let orphaned = [component("a", "Orphan", "CreateAndDelete", true)];
     let waiting = DeletionInputs { components: &orphaned, ..declared };

@@ -41,12 +41,12 @@ pub(crate) async fn follow(state: Arc<State>, releases: Reconciler<ModuleRelease
 
 async fn reconcile(state: &State, kymas: &Store<Kyma>, release: &ModuleReleaseMeta) -> Result<Wait, Failure> {
     let (name, namespace) = (release.name_any(), release.namespace().unwrap_or_default());
-    let facts = facts(state, kymas, release, &name, &namespace).await?;
-    if release.spec.rollout.is_some() && facts.deletion == Deletion::Absent {
+    let observed = observe_release_meta(state, kymas, release, &name, &namespace).await?;
+    if release.spec.rollout.is_some() && observed.deletion == Deletion::Absent {
         state.runtime.events.warning(release, Reason::NotYetSupported, "Reconcile", ROLLOUT_MESSAGE);
     }
     let api: Api<ModuleReleaseMeta> = Api::namespaced(state.runtime.hub.clone(), &namespace);
-    let patch = match next_step(facts) {
+    let patch = match next_step(observed) {
         ReleaseMetaStep::Idle => None,
         ReleaseMetaStep::AddFinalizer => add_finalizer(&release.metadata, finalizers::MANDATORY_MODULE),
         ReleaseMetaStep::RemoveFinalizer => remove_finalizer(&release.metadata, finalizers::MANDATORY_MODULE),
@@ -64,7 +64,7 @@ async fn reconcile(state: &State, kymas: &Store<Kyma>, release: &ModuleReleaseMe
     else {
         return Ok(Wait::Event);
     };
-    if facts.deletion != Deletion::Unconfirmed || !facts.has_finalizer {
+    if observed.deletion != Deletion::Unconfirmed || !observed.has_finalizer {
         return Ok(Wait::Event);
     }
     let why = DeletionRequest::message(until);
@@ -74,7 +74,7 @@ async fn reconcile(state: &State, kymas: &Store<Kyma>, release: &ModuleReleaseMe
 }
 
 /// Reads the state of a release meta. Makes live reads only for a release meta with a deletionTimestamp.
-async fn facts(
+async fn observe_release_meta(
     state: &State,
     kymas: &Store<Kyma>,
     release: &ModuleReleaseMeta,

@@ -11,7 +11,7 @@ use super::hub_writes::{StepResult, find_missing_components};
 use super::live_reads::unwatched;
 use super::{CLUSTER_GONE_MESSAGE, TargetAccess};
 use crate::component::{ComponentKind, ComponentView};
-use crate::deletion::{self, DeletionInputs, DeletionStep, TargetFacts};
+use crate::deletion::{self, DeletionInputs, DeletionStep, TargetReachability};
 use crate::missing_components;
 use crate::observe;
 use crate::report::{self, KymaProblem, Line};
@@ -58,7 +58,7 @@ pub(super) async fn report(
     kyma: &Arc<Kyma>,
     access: &TargetAccess,
     step: &DeletionStep,
-    facts: &DeletionInputs<'_>,
+    inputs: &DeletionInputs<'_>,
     done: &StepResult,
 ) -> Result<(), Failure> {
     if *step == DeletionStep::Release {
@@ -66,7 +66,7 @@ pub(super) async fn report(
     }
     let before = kyma.status.clone().unwrap_or_default();
     let views = observe::views(state, &KymaKey::of(kyma), Some(&before));
-    let (gone, installed) = (deletion::is_gone(facts), facts.installed());
+    let (gone, installed) = (deletion::is_gone(inputs), inputs.installed());
     let blocked = done.plan.blocked.values().next();
     let problem = blocking_problem(step, gone, access.failure.as_ref(), blocked).map(|(reason, message)| {
         KymaProblem { reason, message, state: ModuleState::Deleting, about_target: true }
@@ -78,10 +78,10 @@ pub(super) async fn report(
         channel: None,
         lines: lines(state, kyma, &before, (&views, &installed), gone, done),
         initial: report::initial(state, kyma),
-        problem: unindexed_problem(step, facts.unindexed).or(problem),
+        problem: unindexed_problem(step, inputs.unindexed).or(problem),
         target: None,
         is_remote: access.session.is_some(),
-        access_missing: matches!(access.facts, TargetFacts::NoSecret { .. }),
+        access_missing: matches!(access.reachability, TargetReachability::NoSecret { .. }),
         choice: None,
         mandatory: Some(mandatory(state, &before, &views, &installed)),
         windows: None,

@@ -18,15 +18,15 @@ pub(crate) struct OptionalCondition {
 
 impl OptionalCondition {
     /// Adds it to the conditions.
-    pub(super) fn put(&self, conditions: &mut Vec<Condition>, facts: &StatusInputs<'_>) {
+    pub(super) fn put(&self, conditions: &mut Vec<Condition>, inputs: &StatusInputs<'_>) {
         let desired = DesiredCondition {
             type_: self.type_,
             status: self.status,
             reason: self.reason,
             message: &self.message,
-            observed_generation: facts.generation,
+            observed_generation: inputs.generation,
         };
-        condition::set(conditions, &desired, &time(facts.now));
+        condition::set(conditions, &desired, &time(inputs.now));
     }
 
     /// Returns the condition about the image-pull Secret on the target.

@@ -12,7 +12,7 @@ fn line_in(state: State, reason: Reason) -> Line {
     Line { status: ModuleStatus { name: "keda".into(), state, message, ..ModuleStatus::default() }, reason }
 }
 
-fn facts<'a>(before: &'a KymaStatus, lines: &[Line], now: Timestamp) -> StatusInputs<'a> {
+fn inputs<'a>(before: &'a KymaStatus, lines: &[Line], now: Timestamp) -> StatusInputs<'a> {
     StatusInputs {
         before,
         generation: Some(1),
@@ -43,7 +43,7 @@ fn the_worst_module_is_the_state_of_the_kyma() {
     let before = KymaStatus::default();
     let state = |states: &[State]| {
         let lines: Vec<Line> = states.iter().map(|state| line_in(*state, Reason::Progressing)).collect();
-        status(&facts(&before, &lines, at(0))).state.unwrap()
+        status(&inputs(&before, &lines, at(0))).state.unwrap()
     };
     assert_eq!(state(&[]), State::Ready);
     assert_eq!(state(&[State::Ready, State::Unmanaged]), State::Ready);
@@ -56,7 +56,7 @@ fn the_worst_module_is_the_state_of_the_kyma() {
 fn a_kyma_that_only_removes_a_module_says_which() {
     let before = KymaStatus::default();
     let lines = [line_in(State::Ready, Reason::Ready), line_in(State::Deleting, Reason::Deleting)];
-    let status = status(&facts(&before, &lines, at(0)));
+    let status = status(&inputs(&before, &lines, at(0)));
     let ready = of(&status, types::READY);
     assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "Deleting"));
     assert_eq!(ready.message, "module keda: about Deleting");
@@ -66,11 +66,11 @@ fn a_kyma_that_only_removes_a_module_says_which() {
 fn the_same_facts_later_give_the_same_status() {
     let lines = [line_in(State::Warning, Reason::DowngradeRefused)];
     let before = KymaStatus::default();
-    let first = status(&facts(&before, &lines, at(0)));
-    assert_eq!(status(&facts(&first, &lines, at(500))), first);
+    let first = status(&inputs(&before, &lines, at(0)));
+    assert_eq!(status(&inputs(&first, &lines, at(500))), first);
     assert_eq!(of(&first, types::READY).reason, "DowngradeRefused");
     assert_eq!(of(&first, types::MODULES).status, "False");
-    let ready = status(&facts(&first, &[line_in(State::Ready, Reason::Ready)], at(900)));
+    let ready = status(&inputs(&first, &[line_in(State::Ready, Reason::Ready)], at(900)));
     assert_eq!(of(&ready, types::READY).last_transition_time.0, at(900));
     assert_eq!(of(&ready, types::TARGET_REACHABLE).last_transition_time.0, at(0));
 }
@@ -86,7 +86,7 @@ fn conditions_of_others_are_not_ours_to_write() {
         observed_generation: None,
     };
     condition::set(before.conditions.get_or_insert_default(), &catalogue, &time(at(0)));
-    let after = status(&facts(&before, &[], at(0)));
+    let after = status(&inputs(&before, &[], at(0)));
     assert!(condition::get(after.conditions.as_deref().unwrap(), types::MODULE_CATALOG).is_none());
 }
 
@@ -103,9 +103,9 @@ fn a_catalogue_that_is_not_on_the_target_is_work_under_way() {
     condition::set(before.conditions.get_or_insert_default(), &catalogue, &time(at(0)));
     let lines = [line_in(State::Ready, Reason::Ready)];
     let of_state = |is_remote: bool| {
-        let mut facts = facts(&before, &lines, at(0));
-        facts.is_remote = is_remote;
-        status(&facts)
+        let mut inputs = inputs(&before, &lines, at(0));
+        inputs.is_remote = is_remote;
+        status(&inputs)
     };
     let after = of_state(true);
     assert_eq!(after.state, Some(State::Processing));
@@ -118,7 +118,7 @@ fn a_catalogue_that_is_not_on_the_target_is_work_under_way() {
 
 #[test]
 fn trouble_with_the_target_leaves_what_is_known_of_modules() {
-    let before = status(&facts(&KymaStatus::default(), &[line_in(State::Ready, Reason::Ready)], at(0)));
+    let before = status(&inputs(&KymaStatus::default(), &[line_in(State::Ready, Reason::Ready)], at(0)));
     let problem = KymaProblem {
         reason: Reason::TargetUnreachable,
         message: "the target cannot be reached".into(),
@@ -126,7 +126,7 @@ fn trouble_with_the_target_leaves_what_is_known_of_modules() {
         about_target: true,
     };
     let lines = [line_in(State::Ready, Reason::Ready)];
-    let after = status(&StatusInputs { problem: Some(problem), ..facts(&before, &lines, at(9)) });
+    let after = status(&StatusInputs { problem: Some(problem), ..inputs(&before, &lines, at(9)) });
     assert_eq!(after.state, Some(State::Error));
     assert_eq!(after.modules, before.modules);
     assert_eq!(of(&after, types::TARGET_REACHABLE).reason, "TargetUnreachable");
@@ -139,7 +139,7 @@ fn a_stored_condition_of_the_former_type_is_renamed() {
     let lines = [line_in(State::Ready, Reason::Ready)];
     let nothing = KymaStatus::default();
     let resource_rules = Some(OptionalCondition::of_resource_rules(&Ok(())));
-    let before = status(&StatusInputs { resource_rules, ..facts(&nothing, &lines, at(0)) });
+    let before = status(&StatusInputs { resource_rules, ..inputs(&nothing, &lines, at(0)) });
     let mut stored = before.clone();
     let conditions = stored.conditions.iter_mut().flatten();
     for held in conditions.filter(|held| held.type_ == types::RESOURCE_RULES_APPLIED) {
@@ -151,18 +151,18 @@ fn a_stored_condition_of_the_former_type_is_renamed() {
         state: State::Error,
         about_target: true,
     };
-    let unreachable = status(&StatusInputs { problem: Some(problem), ..facts(&stored, &lines, at(9)) });
+    let unreachable = status(&StatusInputs { problem: Some(problem), ..inputs(&stored, &lines, at(9)) });
     let left =
         skipped_status(&stored, Some(1), (Reason::TargetUnreachable, "the operators are paused"), at(9));
     for after in [&unreachable, &left] {
         let applied = of(after, types::RESOURCE_RULES_APPLIED);
         assert_eq!(applied, of(&before, types::RESOURCE_RULES_APPLIED), "the target was not asked");
     }
-    let without_rules = status(&facts(&stored, &lines, at(0)));
+    let without_rules = status(&inputs(&stored, &lines, at(0)));
     for after in [&unreachable, &left, &without_rules] {
         assert!(own_conditions(after).iter().all(|held| held.type_ != "ResourceRules"));
     }
-    let unchanged = status(&facts(&before, &lines, at(0)));
+    let unchanged = status(&inputs(&before, &lines, at(0)));
     assert_eq!(without_rules, unchanged);
     assert_ne!(
         own_conditions(&stored),
@@ -175,7 +175,7 @@ fn a_stored_condition_of_the_former_type_is_renamed() {
 fn fields_without_effect_are_named_even_where_all_is_well() {
     let before = KymaStatus::default();
     let after =
-        status(&StatusInputs { unsupported: vec!["spec.rollout".into()], ..facts(&before, &[], at(0)) });
+        status(&StatusInputs { unsupported: vec!["spec.rollout".into()], ..inputs(&before, &[], at(0)) });
     assert_eq!(after.state, Some(State::Ready));
     assert_eq!(of(&after, types::READY).reason, "NotYetSupported");
     assert!(of(&after, types::READY).message.contains("spec.rollout"));
@@ -185,17 +185,17 @@ fn fields_without_effect_are_named_even_where_all_is_well() {
 fn missing_access_is_reported_with_its_time_until_it_returns() {
     let before = KymaStatus::default();
     let missing =
-        status(&StatusInputs { access_missing: true, deleting: true, ..facts(&before, &[], at(0)) });
+        status(&StatusInputs { access_missing: true, deleting: true, ..inputs(&before, &[], at(0)) });
     let still =
-        status(&StatusInputs { access_missing: true, deleting: true, ..facts(&missing, &[], at(60)) });
+        status(&StatusInputs { access_missing: true, deleting: true, ..inputs(&missing, &[], at(60)) });
     assert_eq!(of(&still, ACCESS_MISSING).last_transition_time.0, at(0));
-    let back = status(&StatusInputs { deleting: true, ..facts(&still, &[], at(90)) });
+    let back = status(&StatusInputs { deleting: true, ..inputs(&still, &[], at(90)) });
     assert!(condition::get(back.conditions.as_deref().unwrap(), ACCESS_MISSING).is_none());
 }
 
 #[test]
 fn a_kyma_that_is_left_alone_says_so_and_keeps_the_rest() {
-    let before = status(&facts(&KymaStatus::default(), &[line_in(State::Ready, Reason::Ready)], at(0)));
+    let before = status(&inputs(&KymaStatus::default(), &[line_in(State::Ready, Reason::Ready)], at(0)));
     let after = skipped_status(&before, Some(2), (Reason::Paused, "Pause p holds"), at(9));
     let ready = of(&after, types::READY);
     assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("Unknown", "Paused"));
@@ -213,7 +213,7 @@ fn a_pull_secret_that_is_not_copied_is_a_warning_and_nothing_is_told_where_none_
     let failure = Failure::new(Reason::CopyNotAllowed, "Secret pull may not be copied");
     let with = |before, copied: Result<(), Failure>| StatusInputs {
         pull_secret: Some(OptionalCondition::of_pull_secret(&copied)),
-        ..facts(before, &[line_in(State::Ready, Reason::Ready)], at(0))
+        ..inputs(before, &[line_in(State::Ready, Reason::Ready)], at(0))
     };
     let nothing = KymaStatus::default();
     let refused = status(&with(&nothing, Err(failure)));
@@ -225,7 +225,7 @@ fn a_pull_secret_that_is_not_copied_is_a_warning_and_nothing_is_told_where_none_
     let copied = status(&with(&refused, Ok(())));
     assert_eq!(of(&copied, types::SKR_IMAGE_PULL_SECRET_SYNC).status, "True");
     assert_eq!(copied.state, Some(State::Ready));
-    let without = status(&facts(&copied, &[], at(1)));
+    let without = status(&inputs(&copied, &[], at(1)));
     let conditions = without.conditions.as_deref().unwrap();
     assert_eq!(condition::get(conditions, types::SKR_IMAGE_PULL_SECRET_SYNC), None);
 }
@@ -242,32 +242,32 @@ fn a_wait_for_a_window_is_reported_until_the_next_decision() {
         condition::get(status.conditions.as_deref().unwrap(), types::MAINTENANCE_WINDOW).is_some()
     };
     let nothing = KymaStatus::default();
-    let first = status(&StatusInputs { windows: Some(told), ..facts(&nothing, &[], at(0)) });
+    let first = status(&StatusInputs { windows: Some(told), ..inputs(&nothing, &[], at(0)) });
     assert_eq!(of(&first, types::MAINTENANCE_WINDOW).message, "keda: it waits");
     let problem = |about_target| {
         let (reason, state) = (Reason::TargetUnreachable, State::Error);
         Some(KymaProblem { reason, message: String::new(), state, about_target })
     };
     assert!(
-        has(&status(&StatusInputs { problem: problem(true), ..facts(&first, &[], at(1)) })),
+        has(&status(&StatusInputs { problem: problem(true), ..inputs(&first, &[], at(1)) })),
         "nothing was decided"
     );
-    assert!(!has(&status(&StatusInputs { problem: problem(false), ..facts(&first, &[], at(1)) })));
-    assert!(!has(&status(&facts(&first, &[], at(1)))));
+    assert!(!has(&status(&StatusInputs { problem: problem(false), ..inputs(&first, &[], at(1)) })));
+    assert!(!has(&status(&inputs(&first, &[], at(1)))));
 }
 
 #[test]
 fn a_module_says_why_it_is_so_and_since_when() {
     let before = KymaStatus::default();
-    let line = |state, reason| status(&facts(&before, &[line_in(state, reason)], at(0)));
+    let line = |state, reason| status(&inputs(&before, &[line_in(state, reason)], at(0)));
     let first = line(State::Warning, Reason::DowngradeRefused);
     let module = |status: &KymaStatus| status.modules.clone().unwrap().remove(0);
     assert_eq!(module(&first).reason.as_deref(), Some("DowngradeRefused"));
     assert!(module(&first).default, "it is in the hub's spec");
-    let again = status(&facts(&first, &[line_in(State::Warning, Reason::DowngradeRefused)], at(60)));
+    let again = status(&inputs(&first, &[line_in(State::Warning, Reason::DowngradeRefused)], at(60)));
     assert_eq!(module(&again).last_transition_time.unwrap().0, at(0));
-    let other = status(&facts(&again, &[line_in(State::Warning, Reason::Paused)], at(90)));
+    let other = status(&inputs(&again, &[line_in(State::Warning, Reason::Paused)], at(90)));
     assert_eq!(module(&other).last_transition_time.unwrap().0, at(90));
-    let unknown = status(&facts(&other, &lines_before(&other), at(120)));
+    let unknown = status(&inputs(&other, &lines_before(&other), at(120)));
     assert_eq!(module(&unknown), module(&other), "nothing new is known");
 }
