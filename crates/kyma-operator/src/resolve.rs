@@ -1,6 +1,6 @@
 //! Decides about each module: install a version, keep the installed one, remove, unmanage, or refuse. Pure.
 //!
-//! Missing data never causes a removal: a missing release meta or template, a removed label or an invalid entry
+//! Missing data never causes a removal: a missing release meta or template, a lost label or an invalid entry
 //! keeps what is installed and is reported. `resolve/cases.yaml` is the specification.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
+use super::text::is_rust;
+
 /// Modules, by path without extension, whose results depend only on arguments.
 const PURE: &[&str] = &[
     "crates/api/src",
@@ -43,32 +45,49 @@ const FORBIDDEN: &[&str] = &[
     "Zoned::now",
 ];
 
+/// The end of the first paragraph of a pure module's documentation.
+const MARKER: &str = ". Pure.";
+
 pub(super) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     for path in files.iter().filter(|path| is_rust(path)) {
         let text = fs::read_to_string(root.join(path))?;
-        if !is_pure(path) && !says_so(&text) {
+        if let Some(line) = other_marker(&text) {
+            let path = path.display();
+            findings.push(format!("{path}:{line}: a pure module's first paragraph ends with `{MARKER}`"));
+        }
+        if !is_pure(path) && !is_marked(&text) {
             continue;
         }
-        findings.extend(violations(&text).map(|word| format!("{}: a pure room uses {word}", path.display())));
+        findings
+            .extend(violations(&text).map(|word| format!("{}: a pure module uses {word}", path.display())));
     }
     Ok(findings)
 }
 
-fn is_rust(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "rs")
+/// Reports whether the first paragraph of a file's documentation ends with the marker.
+fn is_marked(text: &str) -> bool {
+    let paragraph = text.lines().map_while(|line| line.strip_prefix("//! "));
+    paragraph.collect::<Vec<_>>().join(" ").ends_with(MARKER)
 }
 
-/// Reports whether the documentation of a file ends with the word `Pure`.
-fn says_so(text: &str) -> bool {
-    let head = text.lines().map_while(|line| line.strip_prefix("//! "));
-    head.collect::<Vec<_>>().join(" ").ends_with(". Pure.")
+/// Returns the line of a file's documentation that calls the module pure in another form or elsewhere.
+fn other_marker(text: &str) -> Option<usize> {
+    let paragraph = text.lines().take_while(|line| line.starts_with("//! ")).count();
+    let mut head = (1..).zip(text.lines().map_while(|line| line.strip_prefix("//!")));
+    head.find_map(|(number, line)| {
+        let is_expected = number == paragraph && is_marked(text);
+        let rest = if is_expected { line.trim_end_matches("Pure.") } else { line };
+        let mut words = rest.split(|letter: char| !letter.is_alphanumeric());
+        let is_other = rest.contains("(pure)") || words.any(|word| word == "Pure");
+        is_other.then_some(number)
+    })
 }
 
 fn is_pure(path: &Path) -> bool {
     let in_binary = path.components().any(|part| part.as_os_str() == "bin");
     let stem = path.with_extension("");
-    is_rust(path) && !in_binary && PURE.iter().any(|room| stem.starts_with(room))
+    is_rust(path) && !in_binary && PURE.iter().any(|module| stem.starts_with(module))
 }
 
 fn violations(text: &str) -> impl Iterator<Item = &'static str> {
@@ -129,10 +148,25 @@ mod tests {
     }
 
     #[test]
-    fn files_below_a_pure_room_are_pure() {
+    fn files_below_a_pure_module_are_pure() {
         assert!(is_pure(Path::new("crates/helm-component/src/plan/next.rs")));
         assert!(!is_pure(Path::new("crates/helm-component/src/apply.rs")));
-        assert!(says_so("//! What is due.\n//! By a rule. Pure.\n\nuse a;\n"));
-        assert!(!says_so("//! What is due.\n\nconst WORD: &str = \". Pure.\";\n"));
+    }
+
+    #[test]
+    fn marker_ends_the_first_paragraph() {
+        assert!(is_marked("//! The next step.\n//! By a rule. Pure.\n\nuse a;\n"));
+        assert!(is_marked("//! The next step. Pure.\n//!\n//! More.\n"));
+        assert!(!is_marked("//! The next step.\n\nconst WORD: &str = \". Pure.\";\n"));
+    }
+
+    #[test]
+    fn other_markers_are_found_with_their_line() {
+        assert_eq!(other_marker("//! The next step (pure).\n"), Some(1));
+        assert_eq!(other_marker("//! Pure checks. Pure.\n"), Some(1));
+        assert_eq!(other_marker("//! The next step.\n//!\n//! Pure.\n"), Some(3));
+        assert_eq!(other_marker("//! The next step. Pure.\n//!\n//! More. Pure.\n"), Some(3));
+        assert_eq!(other_marker("//! The next step. Pure.\n//!\n//! Asks a pure plan.\n"), None);
+        assert_eq!(other_marker("//! The next step.\n\n/// Pure.\nfn next() {}\n"), None);
     }
 }

@@ -34,7 +34,8 @@ pub(super) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     Ok(findings)
 }
 
-fn is_rust(path: &Path) -> bool {
+/// Reports whether a file has Rust code.
+pub(super) fn is_rust(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "rs")
 }
 
