@@ -1,6 +1,7 @@
 //! Rules of this repository that no compiler checks.
 
 mod clients;
+mod comments;
 mod deletes;
 mod dependencies;
 mod events;
@@ -11,6 +12,7 @@ mod patterns;
 mod proofs;
 mod purity;
 mod runbook;
+mod test_names;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -35,6 +37,8 @@ pub(crate) fn run() -> Result<()> {
     findings.extend(proofs::check(root, &files)?);
     findings.extend(events::check(root)?);
     findings.extend(patterns::check(root, &files)?);
+    findings.extend(test_names::check(root, &files)?);
+    findings.extend(comments::check(root, &files)?);
     if findings.is_empty() {
         return Ok(());
     }
