@@ -2,6 +2,7 @@
 
 mod clients;
 mod comments;
+mod declared_names;
 mod deletes;
 mod dependencies;
 mod events;
@@ -39,6 +40,7 @@ pub(crate) fn run() -> Result<()> {
     findings.extend(patterns::check(root, &files)?);
     findings.extend(test_names::check(root, &files)?);
     findings.extend(comments::check(root, &files)?);
+    findings.extend(declared_names::check(root, &files)?);
     if findings.is_empty() {
         return Ok(());
     }
