@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const PLANTED: &str = "Hush4Hush";
 /// Maximum number of objects of one manifest, from the documentation of `Limits`.
-const MOST: usize = 5_000;
+const MAX_OBJECTS: usize = 5_000;
 
 fuzz_target!(|bytes: &[u8]| {
     let [how, rest @ ..] = bytes else { return };
@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     match objects(&stored) {
         Ok(count) => {
-            assert!(count <= MOST, "{count} objects");
+            assert!(count <= MAX_OBJECTS, "{count} objects");
             if how % 3 != 0
                 && let Ok(release) = serde_json::from_slice::<Value>(rest)
             {
