@@ -48,7 +48,7 @@ pub struct Context<R: ComponentResource> {
     pub(crate) owner: String,
     pub(crate) wake: Trigger<ObjectRef<R>>,
     pub(crate) status: StatusWriter<R>,
-    pub(crate) reconcile_context: ReconcileContext,
+    pub(crate) reconcile: ReconcileContext,
     pub(crate) brake: Brake,
     pub(crate) watch_specs: Mutex<HashSet<WatchSpec>>,
     /// Whether this is a dry run: nothing is written to hub or target.
@@ -99,7 +99,7 @@ impl<R: ComponentResource> Context<R> {
     /// Returns the context of the reconcile: whether it is a periodic verification, and its count of repairs.
     /// [`Context::ensure`] counts its own repairs.
     pub fn reconcile_context(&self) -> &ReconcileContext {
-        &self.reconcile_context
+        &self.reconcile
     }
 
     /// Reports whether a user requested a reconcile without cached state (`kymactl reconcile`). The driver records
@@ -120,7 +120,7 @@ impl<R: ComponentResource> Context<R> {
     /// Returns the gate that every deletion on the target passes.
     pub fn delete_gate(&self) -> DeleteGate {
         let gate = DeleteGate::new(
-            self.reconcile_context.paused_operations(),
+            self.reconcile.paused_operations(),
             &self.brake,
             target_key(&self.contract),
         );
@@ -234,7 +234,7 @@ impl<R: ComponentResource> Context<R> {
         let applied =
             self.api(&kind, namespace.as_deref()).patch(&name, &params, &Patch::Apply(&wanted)).await;
         let applied = applied.map_err(|error| Failure::target(&format!("apply {what}"), &error))?;
-        self.reconcile_context.repaired(1);
+        self.reconcile.repaired(1);
         typed(&kind, applied)
     }
 

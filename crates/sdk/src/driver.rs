@@ -178,7 +178,7 @@ impl<C: Component> Driver<C> {
             owner: owner(&**resource),
             wake: self.trigger.clone(),
             status: self.status.clone(),
-            reconcile_context,
+            reconcile: reconcile_context,
             brake: self.runtime.brake.clone(),
             watch_specs: std::sync::Mutex::default(),
             is_dry_run: false,

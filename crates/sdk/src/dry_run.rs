@@ -69,7 +69,7 @@ impl Runtime {
             owner: owner(&*resource),
             wake: Trigger::new(),
             status: StatusWriter::new(self.hub.clone(), C::NAME, metrics.clone()),
-            reconcile_context: ReconcileContext::new(C::NAME, false, PausedOperations::default(), metrics),
+            reconcile: ReconcileContext::new(C::NAME, false, PausedOperations::default(), metrics),
             brake: self.brake.clone(),
             watch_specs: std::sync::Mutex::default(),
             is_dry_run: true,

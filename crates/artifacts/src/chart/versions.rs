@@ -49,7 +49,7 @@ pub(crate) async fn resolve(
         ChartVersions::Oci(repository) => {
             let tags = fetch.tags(repository, credentials).await?;
             let what = format!("{repository}:{range}");
-            let tag = choose(range, &tags, of_tag).ok_or(ArtifactError::NotFound { what })?;
+            let tag = choose(range, &tags, parse_tag).ok_or(ArtifactError::NotFound { what })?;
             let (digest, _) = fetch.manifest_now(&repository.tag(tag)?, credentials).await?;
             Ok(ChartVersion { version: tag.replace('_', "+"), digest })
         }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     fn chosen<'a>(range: &str, known: &'a [String]) -> Option<&'a str> {
-        choose(&range.parse().unwrap(), known, of_tag)
+        choose(&range.parse().unwrap(), known, parse_tag)
     }
 
     #[test]

@@ -212,7 +212,7 @@ fn a_kind_is_followed_while_somebody_names_it() {
     graph.set(&node("b"), ready(vec![]));
     assert_eq!(graph.new_kinds(), Some(BTreeMap::new()));
     graph.drop_kind(&kind);
-    assert!(!graph.views.contains_key(&other) && !graph.standing.contains_key(&kind));
+    assert!(!graph.views.contains_key(&other) && !graph.list_states.contains_key(&kind));
 }
 
 #[test]
