@@ -27,14 +27,14 @@ pub(super) fn objects(pass: &Pass<'_>, look: &ObservedTarget<'_>, content: Conte
     let recorded = &pass.state.recorded;
     let now = jiff::Timestamp::now().as_second();
     let spec = &pass.context.resource.spec;
-    let context = HealthContext::of(pass);
+    let health_context = HealthContext::of(pass);
     let is_rolled_back = rollback::active_target(pass).is_some();
     let build = |identity: Identity, version: &str, served: bool, changed: bool| {
         let seen = snapshot.objects.get(&identity);
         let entry = recorded.inventory.get(&identity);
         let drift = entry.filter(|_| watched && is_watched(&identity, &pass.kinds));
         let is_done = seen.is_none() && entry.is_some_and(|entry| entry.finished);
-        let health = seen.and_then(|seen| context.observed_health(seen).status);
+        let health = seen.and_then(|seen| health_context.observed_health(seen).status);
         let health = health.or(is_done.then_some(HealthStatus::Current));
         let drift =
             drift.map(|entry| drift::compare(entry, seen.map(|seen| &seen.observed), &pass.key.owner));
