@@ -119,11 +119,8 @@ impl<R: ComponentResource> Context<R> {
 
     /// Returns the gate that every deletion on the target passes.
     pub fn delete_gate(&self) -> DeleteGate {
-        let gate = DeleteGate::new(
-            self.reconcile.paused_operations(),
-            &self.brake,
-            target_key(&self.contract),
-        );
+        let gate =
+            DeleteGate::new(self.reconcile.paused_operations(), &self.brake, target_key(&self.contract));
         gate.for_module(&self.settings.target_namespace)
     }
 

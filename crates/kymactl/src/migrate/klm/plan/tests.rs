@@ -82,7 +82,10 @@ fn obstacles_are_named_and_no_step_begins() {
             |sample| sample.kyma["status"]["lastOperation"]["operation"] = json!("x".repeat(MAX_NOTE_BYTES)),
             "too large",
         ),
-        (|sample| sample.manifest["metadata"]["finalizers"] = json!(["x".repeat(MAX_NOTE_BYTES)]), "too large"),
+        (
+            |sample| sample.manifest["metadata"]["finalizers"] = json!(["x".repeat(MAX_NOTE_BYTES)]),
+            "too large",
+        ),
     ];
     for (change, expected) in cases {
         let mut sample = Sample::installed();
