@@ -16,6 +16,9 @@ use tokio::sync::watch;
 
 use crate::world::DEADLINE;
 
+/// The resource of CRDs.
+pub(crate) const CRDS: &str = "customresourcedefinitions";
+
 /// Number of failed lists of an operator on a cluster with which it has met the fault: it retried one, or several
 /// failed.
 const TRIES: usize = 2;
@@ -44,7 +47,7 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// Reports whether lists of the resource have no items.
-    fn empties(self, side: Side, resource: &str) -> bool {
+    pub(crate) fn empties(self, side: Side, resource: &str) -> bool {
         match self {
             Self::Empty(of) => of(side, resource),
             Self::EmptyOf(on, of) => side == on && resource == of,
@@ -173,6 +176,21 @@ impl Doors {
                 }
             };
             Ok(missing(concerned.iter().copied(), met))
+        })
+        .await
+    }
+
+    /// Waits until each operator of these streams has found no CRD on the hub. An operator that starts lists nothing
+    /// else before its own CRDs exist.
+    pub(crate) async fn until_crds_are_missing(&self, streams: &BTreeSet<Stream>) -> Result<()> {
+        let of_hub = streams.iter().filter(|stream| stream.side == Side::Hub);
+        let operators: BTreeSet<&str> = of_hub.map(|stream| stream.place.as_str()).collect();
+        until_or_why("all operators find no CRD", DEADLINE, || async {
+            let known = self.known();
+            let altered = known.altered.iter().filter(|list| list.side == Side::Hub && list.resource == CRDS);
+            let met: BTreeSet<&str> = altered.map(|list| list.place.as_str()).collect();
+            let rest: Vec<_> = operators.difference(&met).collect();
+            Ok(if rest.is_empty() { Ok(()) } else { Err(format!("without {rest:?}")) })
         })
         .await
     }
