@@ -17,6 +17,9 @@ use tokio::sync::watch;
 
 use crate::world::DEADLINE;
 
+/// The resource of CRDs.
+pub(crate) const CRDS: &str = "customresourcedefinitions";
+
 /// Number of failed lists after which an operator has met the fault on a cluster: it retried one, or several
 /// failed.
 const MIN_FAILED_LISTS: usize = 2;
@@ -45,7 +48,7 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// Reports whether lists of the resource have no items.
-    fn empties(self, side: Side, resource: &str) -> bool {
+    pub(crate) fn empties(self, side: Side, resource: &str) -> bool {
         match self {
             Self::Empty(of) => of(side, resource),
             Self::EmptyOf(on, of) => side == on && resource == of,
@@ -175,6 +178,21 @@ impl FaultInjector {
                 }
             };
             Ok(missing(concerned.iter().copied(), met))
+        })
+        .await
+    }
+
+    /// Waits until each operator of these streams has found no CRD on the hub. An operator that starts lists nothing
+    /// else before its own CRDs exist.
+    pub(crate) async fn until_crds_are_missing(&self, streams: &BTreeSet<Stream>) -> Result<()> {
+        let of_hub = streams.iter().filter(|stream| stream.side == Side::Hub);
+        let operators: BTreeSet<&str> = of_hub.map(|stream| stream.place.as_str()).collect();
+        until_or_why("all operators find no CRD", DEADLINE, || async {
+            let state = self.lock_state();
+            let altered = state.altered.iter().filter(|list| list.side == Side::Hub && list.resource == CRDS);
+            let met: BTreeSet<&str> = altered.map(|list| list.place.as_str()).collect();
+            let rest: Vec<_> = operators.difference(&met).collect();
+            Ok(if rest.is_empty() { Ok(()) } else { Err(format!("without {rest:?}")) })
         })
         .await
     }

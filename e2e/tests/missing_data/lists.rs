@@ -11,7 +11,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use testbed::Process;
 
-use crate::faults::{Fault, FaultInjector, Side, Stream};
+use crate::faults::{CRDS, Fault, FaultInjector, Side, Stream};
 use crate::losses;
 use crate::table::KINDS;
 use crate::world::{KYMAS, World};
@@ -75,8 +75,6 @@ const REMOVAL_FAULTS: [(&str, Fault); 2] = [
     ("nothing runs on targets", Fault::Empty(|side, of| side == Side::Targets && of != "kymas")),
     ("all is empty", Fault::Empty(|_, of| of != CRDS)),
 ];
-
-const CRDS: &str = "customresourcedefinitions";
 
 fn is_component(resource: &str) -> bool {
     matches!(resource, "helmcomponents" | "greetings")
@@ -156,11 +154,15 @@ impl Lists {
             self.start_operators().await?;
         }
         self.ask_for_passes(row.what).await?;
-        // An operator that starts without the hub's objects may not ask targets.
-        let asks_targets = !row.starts || matches!(row.fault, Fault::EmptyOf(Side::Targets, _));
-        let asked =
-            streams.iter().filter(|stream| asks_targets || stream.side == Side::Hub).cloned().collect();
-        self.injector.until_met(row.fault, &asked).await?;
+        if row.starts && row.fault.empties(Side::Hub, CRDS) {
+            self.injector.until_crds_are_missing(&streams).await?;
+        } else {
+            // An operator that starts without the hub's objects may not ask targets.
+            let asks_targets = !row.starts || matches!(row.fault, Fault::EmptyOf(Side::Targets, _));
+            let asked =
+                streams.iter().filter(|stream| asks_targets || stream.side == Side::Hub).cloned().collect();
+            self.injector.until_met(row.fault, &asked).await?;
+        }
         if let Some(reason) = row.says {
             self.world.all_say(reason).await?;
         }
