@@ -178,7 +178,7 @@ fn follow_kymas(state: &State, kymas: &Store<Kyma>, change: Change<'_, Kyma>) {
     match change {
         Change::Applied(kyma) => {
             state.long_names.add(&KymaKey::of(kyma).name);
-            if state.own_writes().is_news(kyma) {
+            if state.own_writes().record_event(kyma) {
                 state.requeue(&KymaKey::of(kyma));
             }
             state.requeue_withdrawn();
@@ -271,5 +271,25 @@ mod tests {
             state.initial_kymas().remaining_wait(Instant::now()).is_none(),
             "a later list changes nothing"
         );
+    }
+
+    #[tokio::test]
+    async fn changes_of_others_between_read_and_write_requeue_the_kyma() {
+        let (state, trigger) = unconnected();
+        let (store, _) = reflector::store();
+        let kyma = |version: &str| -> Kyma {
+            let kyma = json!({
+                "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+                "metadata": { "name": "a", "namespace": "kcp-system", "uid": "u", "resourceVersion": version },
+                "spec": { "channel": "regular" },
+            });
+            serde_json::from_value(kyma).unwrap()
+        };
+        state.record_write(kyma("7"));
+        follow_kymas(&state, &store, Change::Applied(&kyma("7")));
+        assert_eq!(trigger.waiting_count(), 0);
+        state.record_write(kyma("9"));
+        follow_kymas(&state, &store, Change::Applied(&kyma("8")));
+        assert_eq!(trigger.waiting_count(), 1);
     }
 }

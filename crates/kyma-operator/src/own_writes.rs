@@ -6,19 +6,19 @@ use std::sync::Arc;
 use kyma_api::Kyma;
 use kyma_sdk::KymaKey;
 
-/// resourceVersions that the operator's writes of one object created and that its watch has not delivered yet.
+/// resourceVersions of the results of one Kyma's writes that the watch has not delivered yet.
 ///
 /// The result of a write contains changes of other writers since the object was read. Their events have lower
 /// resourceVersions, may arrive after the result, and are the only ones that report these changes.
 #[derive(Debug, Default)]
-pub(crate) struct OwnVersions(VecDeque<u64>);
+struct OwnVersions(VecDeque<u64>);
 
 impl OwnVersions {
     /// Maximum number of versions. An event of an older one counts as that of another writer, which costs a reconcile.
     const MAX_VERSIONS: usize = 16;
 
     /// Adds the version that a write created.
-    pub(crate) fn add(&mut self, version: u64) {
+    fn add(&mut self, version: u64) {
         if self.0.len() >= Self::MAX_VERSIONS {
             self.0.pop_front();
         }
@@ -26,15 +26,10 @@ impl OwnVersions {
     }
 
     /// Removes the versions up to a delivered one. Returns true if the operator created that version.
-    pub(crate) fn deliver(&mut self, version: u64) -> bool {
+    fn deliver(&mut self, version: u64) -> bool {
         let is_own = self.0.contains(&version);
         self.0.retain(|own| *own > version);
         is_own
-    }
-
-    /// Reports whether the watch has delivered all of them.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 
@@ -78,8 +73,9 @@ impl OwnWrites {
         ours.map_or(at_hand, Arc::clone)
     }
 
-    /// Records a watch event. Returns true if another writer caused it.
-    pub(crate) fn is_news(&mut self, kyma: &Kyma) -> bool {
+    /// Records a watch event. Returns false if it delivers the result of a recorded write. An event that arrives before
+    /// the response of the write counts as that of another writer.
+    pub(crate) fn record_event(&mut self, kyma: &Kyma) -> bool {
         let ours = self.writes.get_mut(&KymaKey::of(kyma));
         let ours = ours.filter(|ours| ours.kyma.metadata.uid == kyma.metadata.uid);
         ours.is_none_or(|ours| !ours.versions.deliver(version(kyma)))
@@ -160,20 +156,20 @@ mod tests {
     fn a_later_watch_event_replaces_an_own_write() {
         let mut written = own_writes_with(7);
         assert_eq!(latest(&written, kyma("u", 8)), 8);
-        assert!(!written.is_news(&kyma("u", 7)) && written.is_news(&kyma("u", 8)));
+        assert!(!written.record_event(&kyma("u", 7)) && written.record_event(&kyma("u", 8)));
         written.record_delivered(&kyma("u", 8));
-        assert!(written.is_news(&kyma("u", 9)));
+        assert!(written.record_event(&kyma("u", 9)));
     }
 
     #[test]
     fn changes_of_others_between_own_writes_are_news() {
         let mut written = own_writes_with(7);
         written.record_write(kyma("u", 9));
-        assert!(written.is_news(&kyma("u", 6)), "a change between read and write");
-        assert!(!written.is_news(&kyma("u", 7)));
-        assert!(written.is_news(&kyma("u", 8)), "a change between two writes");
-        assert!(!written.is_news(&kyma("u", 9)));
-        assert!(written.is_news(&kyma("other", 9)));
+        assert!(written.record_event(&kyma("u", 6)), "a change between read and write");
+        assert!(!written.record_event(&kyma("u", 7)));
+        assert!(written.record_event(&kyma("u", 8)), "a change between two writes");
+        assert!(!written.record_event(&kyma("u", 9)));
+        assert!(written.record_event(&kyma("other", 9)));
     }
 
     #[test]
@@ -181,7 +177,9 @@ mod tests {
         let mut versions = OwnVersions::default();
         (1..=40).for_each(|version| versions.add(version));
         assert_eq!(versions.0.len(), OwnVersions::MAX_VERSIONS);
-        assert!(!versions.deliver(24) && versions.deliver(25) && versions.deliver(40) && versions.is_empty());
+        assert!(
+            !versions.deliver(24) && versions.deliver(25) && versions.deliver(40) && versions.0.is_empty()
+        );
     }
 
     #[test]
@@ -203,7 +201,7 @@ mod tests {
         written.record_write(kyma("u", 8));
         written.end_list();
         assert_eq!(latest(&written, kyma("u", 5)), 8, "the list may be from before that");
-        assert!(written.is_news(&kyma("u", 8)), "it may contain a change of another writer");
+        assert!(written.record_event(&kyma("u", 8)), "it may contain a change of another writer");
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use kyma_sdk::KymaKey;
 
 use super::TargetKyma;
-use crate::own_writes::OwnVersions;
 
 /// State of a target's Kyma.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,7 +25,6 @@ struct RemoteRecord {
     remote: Remote,
     /// resourceVersion up to which the watch has delivered all events.
     delivered: u64,
-    own_versions: OwnVersions,
 }
 
 impl Remotes {
@@ -36,8 +34,7 @@ impl Remotes {
     }
 
     /// Records the result of a list with this resourceVersion. A list is authoritative, even if a restored or
-    /// malicious target has lower resourceVersions. Returns false if nothing changed: after an own write that the watch
-    /// has not delivered, the list may contain the changes of others that the result of the write contains.
+    /// malicious target has lower resourceVersions. Returns false if nothing changed.
     pub(crate) fn record_list(
         &mut self,
         kyma: &KymaKey,
@@ -45,21 +42,15 @@ impl Remotes {
         delivered: u64,
     ) -> bool {
         let remote = observed.map_or(Remote::Absent, |observed| Remote::Present(Box::new(observed)));
-        let own_versions = OwnVersions::default();
-        let record = RemoteRecord { remote: remote.clone(), delivered, own_versions };
-        let before = self.0.insert(kyma.clone(), record);
-        before.is_none_or(|before| before.remote != remote || !before.own_versions.is_empty())
+        let before = self.0.insert(kyma.clone(), RemoteRecord { remote: remote.clone(), delivered });
+        before.is_none_or(|before| before.remote != remote)
     }
 
-    /// Records a watch event. Returns false if nothing changed, or an own write caused it.
+    /// Records a watch event. Returns false if nothing changed.
     pub(crate) fn record_event(&mut self, kyma: &KymaKey, observed: TargetKyma) -> bool {
         let Some(record) = self.0.get_mut(kyma) else { return false };
-        let version = observed.resource_version;
-        let is_first = record.delivered < version;
-        let is_own = record.own_versions.deliver(version);
-        record.delivered = record.delivered.max(version);
-        let is_later = record.replace_if_newer(observed);
-        is_later || is_first && !is_own
+        record.delivered = record.delivered.max(observed.resource_version);
+        record.replace_if_newer(observed)
     }
 
     /// Records a DELETE event with the last state. Returns false if nothing changed.
@@ -81,7 +72,6 @@ impl Remotes {
         if let Some(record) = self.0.get_mut(kyma)
             && record.delivered < observed.resource_version
         {
-            record.own_versions.add(observed.resource_version);
             record.replace_if_newer(observed);
         }
     }
@@ -131,21 +121,6 @@ mod tests {
         remotes.record_write(&kyma, target_kyma("a", 2));
         assert!(!remotes.record_event(&kyma, target_kyma("a", 2)));
         assert!(remotes.record_event(&kyma, target_kyma("a", 3)));
-    }
-
-    #[test]
-    fn changes_of_others_before_an_own_write_are_news() {
-        let (mut remotes, kyma) = listed(Some(target_kyma("a", 1)), 1);
-        remotes.record_write(&kyma, target_kyma("a", 4));
-        assert!(remotes.record_event(&kyma, target_kyma("a", 3)));
-        assert_eq!(remotes.get(&kyma), Some(Remote::Present(Box::new(target_kyma("a", 4)))));
-        assert!(!remotes.record_event(&kyma, target_kyma("a", 4)));
-        remotes.record_write(&kyma, target_kyma("a", 6));
-        assert!(
-            remotes.record_list(&kyma, Some(target_kyma("a", 6)), 6),
-            "it may contain a change of another writer"
-        );
-        assert!(!remotes.record_list(&kyma, Some(target_kyma("a", 6)), 6));
     }
 
     #[test]
