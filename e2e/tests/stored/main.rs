@@ -4,8 +4,7 @@
 //! in ten states. It is restored into new clusters, the current CRDs and roles are applied as in an upgrade, and the
 //! current helm-component starts: it writes nothing to the target, runs no hook twice, and continues from each state.
 //!
-//! With `TEST_WRITE=1` the suite records the current version instead, unless `e2e/fixtures/stored` has its recording
-//! already; delete that file first to record it again.
+//! With `TEST_WRITE=1` the suite first records the current version, unless `e2e/fixtures/stored` has its recording.
 
 mod charts;
 #[path = "../interrupted/clock.rs"]
@@ -16,22 +15,26 @@ mod recording;
 mod replay;
 mod states;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use recording::Recording;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_stored_by_earlier_versions_are_understood() -> Result<()> {
     let file_server = charts::serve().await?;
-    if std::env::var_os("TEST_WRITE").is_some_and(|value| value == "1") {
-        let path = recording::current();
-        return if path.exists() { Ok(()) } else { record::record(&file_server).await?.save(&path) };
+    let path = recording::current();
+    if std::env::var_os("TEST_WRITE").is_some_and(|value| value == "1") && !path.exists() {
+        record::record(&file_server).await?.save(&path)?;
     }
     let paths = recording::all()?;
     ensure!(!paths.is_empty(), "there is no recording; run with TEST_WRITE=1");
+    let mut failures = Vec::new();
     for path in paths {
         let recording = Recording::load(&path)?;
-        replay::replay(&recording, &file_server).await.with_context(|| path.display().to_string())?;
+        if let Err(failure) = replay::replay(&recording, &file_server).await {
+            failures.push(format!("{}: {failure:?}", path.display()));
+        }
     }
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
     Ok(())
 }

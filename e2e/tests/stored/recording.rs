@@ -73,10 +73,13 @@ impl Recording {
     /// Writes the recording.
     pub(crate) fn save(&self, path: &Path) -> Result<()> {
         std::fs::create_dir_all(directory())?;
-        let file = File::create(path).with_context(|| path.display().to_string())?;
+        // Renamed at the end, so that no incomplete file counts as the recording of the version.
+        let incomplete = path.with_extension("incomplete");
+        let file = File::create(&incomplete).with_context(|| incomplete.display().to_string())?;
         let mut archive = GzEncoder::new(file, Compression::best());
         serde_json::to_writer_pretty(&mut archive, self)?;
         archive.finish()?;
+        std::fs::rename(&incomplete, path)?;
         Ok(())
     }
 }

@@ -37,30 +37,29 @@ pub(crate) struct State {
     pub(crate) chart: &'static str,
     /// Version with which the component is installed.
     pub(crate) version: &'static str,
-    /// JSON pointers into the status, by the names of all versions of the API. One of them must have a value, or the
-    /// component is not in this state.
-    recorded: &'static [&'static str],
+    /// JSON pointer into the status. Without a value there, the component is not in this state.
+    recorded: &'static str,
 }
 
 /// All recorded components.
 pub(crate) static STATES: [State; 10] = [
-    state(ROLLBACK_TARGET, "web", "1.0.0", &["/rollbackTarget", "/kept"]),
-    state(FAILED_REVISION, "web", "1.0.0", &["/failedRevision", "/rollback"]),
-    state(UPGRADING, "gradual", "1.0.0", &["/pruneBaseline", "/replaces"]),
-    state(STORED_RENDER, "random", "1.0.0", &["/digests/storedRender", "/digests/render"]),
-    state(DELETE_HOOKS, "deletion", "1.0.0", &["/hooks/hasDeleteHooks", "/hooks/onDelete"]),
-    state(RUNNING_HOOK, "migration", "1.0.0", &["/hooks/running"]),
-    state(ADOPTED, "plain", "1.0.0", &["/adopted", "/takenOver"]),
-    state(HELM_HISTORY, "plain", "1.0.0", &["/releaseRecord", "/history"]),
-    state(RESOLVED_RANGE, "ranged", "1.x", &["/resolved"]),
-    state(RUNNING_TEST, "tested", "1.0.0", &["/tests/running"]),
+    state(ROLLBACK_TARGET, "web", "1.0.0", "/rollbackTarget"),
+    state(FAILED_REVISION, "web", "1.0.0", "/failedRevision"),
+    state(UPGRADING, "gradual", "1.0.0", "/pruneBaseline"),
+    state(STORED_RENDER, "random", "1.0.0", "/digests/storedRender"),
+    state(DELETE_HOOKS, "deletion", "1.0.0", "/hooks/hasDeleteHooks"),
+    state(RUNNING_HOOK, "migration", "1.0.0", "/hooks/running"),
+    state(ADOPTED, "plain", "1.0.0", "/adopted"),
+    state(HELM_HISTORY, "plain", "1.0.0", "/releaseRecord"),
+    state(RESOLVED_RANGE, "ranged", "1.x", "/resolved"),
+    state(RUNNING_TEST, "tested", "1.0.0", "/tests/running"),
 ];
 
 const fn state(
     name: &'static str,
     chart: &'static str,
     version: &'static str,
-    recorded: &'static [&'static str],
+    recorded: &'static str,
 ) -> State {
     State { name, chart, version, recorded }
 }
@@ -69,13 +68,13 @@ impl State {
     /// Reports whether the status of the component shows the state.
     pub(crate) fn is_recorded_in(&self, component: &HelmComponent) -> bool {
         let status = json!(component.status);
-        self.recorded.iter().any(|pointer| status.pointer(pointer).is_some_and(|value| !value.is_null()))
+        status.pointer(self.recorded).is_some_and(|value| !value.is_null())
     }
 
     /// Fails unless the status of the component shows the state.
     pub(crate) fn check(&self, component: &HelmComponent) -> Result<()> {
         let (name, status) = (self.name, &component.status);
-        ensure!(self.is_recorded_in(component), "{name} has none of {:?}: {status:#?}", self.recorded);
+        ensure!(self.is_recorded_in(component), "{name} has no {}: {status:#?}", self.recorded);
         Ok(())
     }
 }
