@@ -35,10 +35,19 @@ fuzz_target!(|bytes: &[u8]| {
         }
         Err(error) => {
             let shown = error.to_string();
-            assert!(!shown.contains(PLANTED), "{shown}");
+            assert!(!shown.contains(PLANTED) || is_in_a_name(rest), "{shown}");
         }
     }
 });
+
+/// Reports whether a mutation moved the planted text into a line that names an object or its template, which errors
+/// show.
+fn is_in_a_name(record: &[u8]) -> bool {
+    const SHOWN: [&str; 5] = ["# Source:", "apiVersion", "kind", "name", "namespace"];
+    let text = String::from_utf8_lossy(record);
+    let mut lines = text.split("\\n").filter(|line| line.contains(PLANTED));
+    lines.any(|line| SHOWN.iter().any(|start| line.trim_start().starts_with(start)))
+}
 
 fn gzip(plain: &[u8]) -> Vec<u8> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
