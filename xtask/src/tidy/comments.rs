@@ -91,10 +91,12 @@ mod tests {
 
     #[test]
     fn actors_without_a_name_are_found_in_all_comments() {
-        assert_eq!(
-            lines("/// An object that nobody owns.\n// Somebody\nlet a = 1;\t// for anybody\n"),
-            [1, 2, 3]
-        );
+        for actor in ["somebody", "Nobody", "whoever", "anybody"] {
+            for comment in ["/// An object of ACTOR.", "// ACTOR", "let a = 1;\t// for ACTOR"] {
+                let code = comment.replace("ACTOR", actor);
+                assert_eq!(lines(&format!("let b = 1;\n{code}\n")), [2], "{code}");
+            }
+        }
         assert!(lines("let nobody = \"nobody\";\n/// The user.\nlet url = \"http://nobody\";\n").is_empty());
     }
 }

@@ -76,29 +76,44 @@ mod tests {
         violations(code, &compiled().unwrap()).into_iter().map(|(line, _)| line).collect()
     }
 
+    /// Returns the declaration with this name in place of `NAME`.
+    fn declared(declaration: &str, name: &str) -> String {
+        declaration.replace("NAME", name)
+    }
+
     #[test]
     fn refused_names_of_types_are_found_with_their_lines() {
-        for code in [
-            "struct Held;",
-            "pub(crate) enum Told {",
-            "    pub(in crate::a) struct Seen<'a> {",
-            "pub trait Way {",
-            "    type Found = ();",
-        ] {
-            assert_eq!(lines(&format!("use a::b;\n{code}\n")), [2], "{code}");
-        }
-        for code in ["struct Placement;", "// struct Held", "use a::Held;", "fn held(held: Held) {"] {
-            assert!(lines(code).is_empty(), "{code}");
+        for name in REFUSED_TYPES {
+            for declaration in [
+                "struct NAME;",
+                "pub(crate) enum NAME {",
+                "    pub(in crate::a) struct NAME<'a> {",
+                "pub trait NAME {",
+                "    type NAME = ();",
+            ] {
+                let code = declared(declaration, name);
+                assert_eq!(lines(&format!("use a::b;\n{code}\n")), [2], "{code}");
+            }
+            for other in ["struct NAMEState;", "// struct NAME", "use a::NAME;", "fn get(value: NAME) {"] {
+                let code = declared(other, name);
+                assert!(lines(&code).is_empty(), "{code}");
+            }
         }
     }
 
     #[test]
     fn refused_names_of_constants_are_found() {
-        for code in ["const MOST: usize = 1;", "    pub const PATIENCE: u8 = 1;", "static NAMED: u8 = 1;"] {
-            assert_eq!(lines(code), [1], "{code}");
-        }
-        for code in ["const MOST_RETRIES: usize = 1;", "const fn most() {}", "if count > MOST {"] {
-            assert!(lines(code).is_empty(), "{code}");
+        for name in REFUSED_CONSTANTS {
+            for declaration in
+                ["const NAME: usize = 1;", "    pub const NAME: u8 = 1;", "static NAME: u8 = 1;"]
+            {
+                let code = declared(declaration, name);
+                assert_eq!(lines(&code), [1], "{code}");
+            }
+            for other in ["const NAME_RETRIES: usize = 1;", "const fn count() {}", "if count > NAME {"] {
+                let code = declared(other, name);
+                assert!(lines(&code).is_empty(), "{code}");
+            }
         }
     }
 }
