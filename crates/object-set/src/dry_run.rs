@@ -1,10 +1,10 @@
 //! Changes that an apply or a prune would make, determined by dry runs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::error::{Action, CallError, Failure};
@@ -103,12 +103,12 @@ impl std::fmt::Display for NoDryRunReason {
 impl DryRun {
     /// Adds a Namespace that would be created: objects in it are not refused because it is missing.
     pub fn add_namespace(&self, namespace: &str) {
-        self.state().namespaces.insert(namespace.to_owned());
+        self.state.lock().namespaces.insert(namespace.to_owned());
     }
 
     /// Returns the changes in the order in which they would be sent.
     pub fn diffs(&self) -> Vec<(Identity, ObjectDiff)> {
-        let state = self.state();
+        let state = self.state.lock();
         let mut diffs: Vec<_> =
             state.objects.iter().map(|(identity, one)| (identity.clone(), one.clone())).collect();
         diffs.sort_by_cached_key(|(identity, _)| order::stage(&identity.group_kind()));
@@ -137,12 +137,12 @@ impl DryRun {
 
     /// Records an object that would get this owner's marks.
     pub(crate) fn record_marks(&self, identity: &Identity, marked: ObjectMeta) {
-        self.state().marked.insert(identity.clone(), marked);
+        self.state.lock().marked.insert(identity.clone(), marked);
     }
 
     /// Returns the metadata of an object that would get this owner's marks; `None` if they would not change.
     pub(crate) fn marked_metadata(&self, identity: &Identity) -> Option<ObjectMeta> {
-        self.state().marked.get(identity).cloned()
+        self.state.lock().marked.get(identity).cloned()
     }
 
     /// Records an object that would be created.
@@ -159,7 +159,7 @@ impl DryRun {
     /// the set defines the kind.
     pub(crate) fn no_dry_run_reason(&self, error: &CallError, is_new: bool) -> Option<NoDryRunReason> {
         match &error.failure {
-            Failure::NamespaceMissing(name) if self.state().namespaces.contains(name) => {
+            Failure::NamespaceMissing(name) if self.state.lock().namespaces.contains(name) => {
                 Some(NoDryRunReason::Namespace(name.clone()))
             }
             Failure::NoDryRun(webhook) => Some(NoDryRunReason::Webhook(webhook.clone())),
@@ -184,11 +184,7 @@ impl DryRun {
     }
 
     fn record(&self, identity: &Identity, change: impl FnOnce(&mut ObjectDiff)) {
-        change(self.state().objects.entry(identity.clone()).or_default());
-    }
-
-    fn state(&self) -> MutexGuard<'_, DryRunState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        change(self.state.lock().objects.entry(identity.clone()).or_default());
     }
 }
 

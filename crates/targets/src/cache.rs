@@ -1,10 +1,11 @@
 //! One [`Target`] for each access Secret and version of it, in a bounded cache.
 
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use lru::LruCache;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, broadcast};
 
 use crate::access::AccessPolicy;
@@ -164,7 +165,7 @@ impl Targets {
         Notices { place, events: self.shared.events.clone(), probes: Arc::clone(&self.shared.probes) }
     }
 
-    fn cache(&self) -> std::sync::MutexGuard<'_, LruCache<SecretKey, Cached>> {
-        self.shared.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, LruCache<SecretKey, Cached>> {
+        self.shared.cache.lock()
     }
 }

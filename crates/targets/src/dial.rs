@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use http::Uri;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -117,7 +118,7 @@ pub(crate) struct Servers {
 
 impl Servers {
     fn met(&self, certificate: &[u8]) {
-        let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut met = self.met.lock();
         if let Some(at) = met.iter().position(|known| known == certificate) {
             let known = met.remove(at);
             met.push(known);
@@ -248,6 +249,6 @@ mod tests {
         for connection in 0..100_u32 {
             servers.met(&connection.to_be_bytes());
         }
-        assert_eq!(servers.met.lock().unwrap().len(), MAX_CERTIFICATES);
+        assert_eq!(servers.met.lock().len(), MAX_CERTIFICATES);
     }
 }

@@ -1,14 +1,15 @@
 //! Cache of the identity read from a target, and of its record on the hub.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Resource as _;
 use kube::api::{Api, PartialObjectMeta, Patch, PatchParams, PostParams};
 use kyma_api::refusal::proves_absence;
+use parking_lot::Mutex as SyncMutex;
 use serde_json::json;
 use tokio::sync::Mutex;
 
@@ -88,16 +89,12 @@ impl IdentityCache {
 
     /// Caches a record that was read from the hub.
     pub(crate) fn set_hub_record(&self, recorded: TargetRecord) {
-        *self.hub() = Some((self.hub_epoch.current(), recorded));
+        *self.hub.lock() = Some((self.hub_epoch.current(), recorded));
     }
 
     pub(crate) fn hub_record(&self) -> Option<TargetRecord> {
         let current = self.hub_epoch.current();
-        self.hub().as_ref().filter(|(epoch, _)| *epoch == current).map(|(_, recorded)| recorded.clone())
-    }
-
-    fn hub(&self) -> MutexGuard<'_, Option<(u64, TargetRecord)>> {
-        self.hub.lock().unwrap_or_else(PoisonError::into_inner)
+        self.hub.lock().as_ref().filter(|(epoch, _)| *epoch == current).map(|(_, recorded)| recorded.clone())
     }
 
     async fn read_identity(&self) -> Result<LiveIdentity, TargetError> {

@@ -1,7 +1,7 @@
 //! Transport of all calls to one target: breaker, slots, deadline and body limit; reports the outcomes to the
 //! breaker.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -9,6 +9,7 @@ use http::header::{HeaderValue, RETRY_AFTER};
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use kube::client::Body;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::access::AccessPolicy;
@@ -118,19 +119,19 @@ impl Transport {
     /// Returns the state of the connection to the target.
     pub(crate) fn contact(&self) -> Contact {
         let answered = self.answered.ago();
-        match lock(&self.breaker).admit() {
+        match self.breaker.lock().admit() {
             Ok(()) => Contact { answered, ..Contact::default() },
             Err(probe_at) => Contact {
                 answered,
                 held_for: Some(probe_at.saturating_duration_since(Instant::now())),
-                cause: lock(&self.cause).as_ref().map(ToString::to_string),
+                cause: self.cause.lock().as_ref().map(ToString::to_string),
             },
         }
     }
 
     /// Records the uid of an identity read.
     pub(crate) fn identified(&self, uid: &str) {
-        *lock(&self.identified) = Some(uid.to_owned());
+        *self.identified.lock() = Some(uid.to_owned());
     }
 
     /// Returns a number that grows whenever another server may answer than before.
@@ -147,7 +148,7 @@ impl Transport {
     ) -> Result<Response<AnswerBody>, TargetError> {
         if is_write(request.method())
             && request.extensions().get::<ExpectedCluster>().is_none()
-            && let Some(uid) = lock(&self.identified).clone()
+            && let Some(uid) = self.identified.lock().clone()
         {
             request.extensions_mut().insert(ExpectedCluster(uid));
         }
@@ -183,10 +184,10 @@ impl Transport {
     }
 
     fn not_suspended(&self) -> Result<(), TargetError> {
-        let Err(probe_at) = lock(&self.breaker).admit() else { return Ok(()) };
+        let Err(probe_at) = self.breaker.lock().admit() else { return Ok(()) };
         let retry_in = probe_at.saturating_duration_since(Instant::now());
         let cause =
-            lock(&self.cause).clone().unwrap_or_else(|| self.with_address(TargetError::Connect("no answer")));
+            self.cause.lock().clone().unwrap_or_else(|| self.with_address(TargetError::Connect("no answer")));
         Err(TargetError::Suspended { retry_in, cause: Box::new(cause) })
     }
 
@@ -239,7 +240,7 @@ impl Transport {
         let (path, changes) = (request.uri().path().to_owned(), request::changes(&request));
         let answer = self.wire.send(request, agent).await?;
         if changes && answer.status().is_success() {
-            lock(&self.pace).wrote();
+            self.pace.lock().wrote();
         }
         answer::read(answer, answer::Bounds::of(&self.limits, queue, &self.audits), &path).await
     }
@@ -256,7 +257,7 @@ impl Transport {
             if tokio::time::Instant::now() >= deadline {
                 return Err(TargetError::Throttled(BUSY_RETRY_DELAY));
             }
-            let slot = lock(&self.throttle).take(Instant::now());
+            let slot = self.throttle.lock().take(Instant::now());
             match slot {
                 Slot::Taken => {
                     let slot = SlotGuard { transport: self };
@@ -289,15 +290,15 @@ impl Transport {
             Outcome::Unreachable => self.servers.lost(),
             Outcome::Healthy | Outcome::Failing | Outcome::Refused => self.answered.now(),
         }
-        let effect = lock(&self.breaker).record(outcome, Instant::now(), jitter());
+        let effect = self.breaker.lock().record(outcome, Instant::now(), jitter());
         match effect {
             Effect::None | Effect::Recovered => {}
             Effect::ProbeNow => {
-                *lock(&self.cause) = cause;
+                *self.cause.lock() = cause;
                 self.probe_after(Duration::ZERO);
             }
             Effect::Open(delay) => {
-                *lock(&self.cause) = cause;
+                *self.cause.lock() = cause;
                 self.suspended();
                 self.probe_after(delay);
             }
@@ -308,7 +309,7 @@ impl Transport {
     /// Reports to the throttle whether the target requested fewer calls.
     fn paced<B>(&self, answer: Response<B>) -> Result<Response<B>, TargetError> {
         if answer.status() != StatusCode::TOO_MANY_REQUESTS {
-            lock(&self.throttle).accepted();
+            self.throttle.lock().accepted();
             return Ok(answer);
         }
         if answer.extensions().get::<answer::RequestRefusal>().is_some() {
@@ -316,7 +317,7 @@ impl Transport {
         }
         let asked = answer.headers().get(RETRY_AFTER);
         let seconds: Option<u64> = asked.and_then(|value| value.to_str().ok()?.parse().ok());
-        let pause = lock(&self.throttle).rejected(seconds.map(Duration::from_secs), Instant::now());
+        let pause = self.throttle.lock().rejected(seconds.map(Duration::from_secs), Instant::now());
         Err(TargetError::Throttled(pause))
     }
 
@@ -343,7 +344,7 @@ struct SlotGuard<'a> {
 
 impl Drop for SlotGuard<'_> {
     fn drop(&mut self) {
-        lock(&self.transport.throttle).done();
+        self.transport.throttle.lock().done();
         self.transport.freed.notify_waiters();
     }
 }
@@ -392,9 +393,4 @@ fn jitter() -> f64 {
     use std::hash::{BuildHasher as _, RandomState};
     let random = RandomState::new().hash_one(Instant::now());
     f64::from(u32::try_from(random >> 32).unwrap_or(0)) / (f64::from(u32::MAX) + 1.0)
-}
-
-/// Locks a mutex. Its data is consistent at every step, so a panic elsewhere does not damage it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

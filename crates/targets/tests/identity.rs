@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -16,6 +16,7 @@ use kyma_targets::{
     AccessPolicy, Claim, Fence, FencingGeneration, KymaId, Ledger, Limits, Mismatch, STAMP_NAMESPACE, Stamp,
     Target, TargetError, TargetRecord, Targets, Verdict, classify, compare,
 };
+use parking_lot::Mutex;
 use serde_json::from_value;
 use testbed::{Access, Credentials, SharedTestEnv};
 
@@ -96,7 +97,7 @@ struct OnRecord(Mutex<Option<TargetRecord>>);
 
 impl Ledger for OnRecord {
     fn recorded(&self) -> BoxFuture<'_, Result<Option<TargetRecord>, TargetError>> {
-        let recorded = self.0.lock().unwrap().clone();
+        let recorded = self.0.lock().clone();
         Box::pin(async { Ok(recorded) })
     }
 }
@@ -126,8 +127,7 @@ async fn nothing_is_written_by_a_hub_that_did_not_order_the_last_change() -> Res
     let generation = |text: &str| Some(text.parse::<FencingGeneration>().unwrap());
     let ledger = Arc::new(OnRecord(Mutex::new(Some(record.clone()))));
     let hub_at = |epoch, at: &str| {
-        *ledger.0.lock().unwrap() =
-            Some(TargetRecord { epoch, fencing_generation: generation(at), ..record.clone() });
+        *ledger.0.lock() = Some(TargetRecord { epoch, fencing_generation: generation(at), ..record.clone() });
     };
     let fence = |recorded: TargetRecord| Fence {
         claim: claim.clone(),
@@ -158,9 +158,9 @@ async fn nothing_is_written_by_a_hub_that_did_not_order_the_last_change() -> Res
 
     let adopted = target.fenced(fence(TargetRecord { epoch: 2, ..record.clone() }));
     stamped(2, "1-d").await?;
-    *ledger.0.lock().unwrap() = Some(TargetRecord { epoch: 2, ..record.clone() });
+    *ledger.0.lock() = Some(TargetRecord { epoch: 2, ..record.clone() });
     assert!(write(adopted.client()).await.is_err(), "what was counted before the adoption says nothing");
-    *ledger.0.lock().unwrap() = None;
+    *ledger.0.lock() = None;
     write(adopted.client()).await.context("nobody is there to take turns")?;
     Ok(())
 }

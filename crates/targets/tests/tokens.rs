@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -26,6 +26,7 @@ use kyma_targets::{
     AccessPolicy, ExchangeSettings, Limits, Target, TargetError, Targets, TokenExchange, TokenProviders,
     classify,
 };
+use parking_lot::Mutex;
 use serde_json::json;
 use testbed::{Body, Cluster, InterceptedRequest, ScriptedServer, SharedTestEnv, until, until_access};
 
@@ -47,7 +48,7 @@ struct Issuer {
 impl Issuer {
     /// Starts the issuer. It exchanges tokens for one of a ServiceAccount, which the cluster itself issues.
     async fn start(self: &Arc<Self>, cluster: &Cluster) -> Result<ScriptedServer> {
-        *self.lasts.lock().unwrap() = 600;
+        *self.lasts.lock() = 600;
         let (issuer, client) = (Arc::clone(self), cluster.client()?);
         let between = move |passing: InterceptedRequest| {
             let (issuer, client) = (Arc::clone(&issuer), client.clone());
@@ -59,7 +60,7 @@ impl Issuer {
     async fn answer(&self, passing: &InterceptedRequest, client: kube::Client) -> Result<Response<Body>> {
         let form: HashMap<String, String> =
             url::form_urlencoded::parse(passing.body()).into_owned().collect();
-        self.asked.lock().unwrap().push(form.clone());
+        self.asked.lock().push(form.clone());
         let field = |name: &str| form.get(name).map(String::as_str).unwrap_or_default();
         if field("subject_token") != OWN || field("audience") == "unknown" {
             let error = if field("audience") == "unknown" { "invalid_target" } else { "invalid_request" };
@@ -79,8 +80,8 @@ impl Issuer {
         let request = TokenRequest { spec, ..TokenRequest::default() };
         let minted = accounts.create_token_request("remote", &PostParams::default(), &request).await?;
         let token = minted.status.context("a token")?.token;
-        self.gave.lock().unwrap().push(token.clone());
-        let lasts = *self.lasts.lock().unwrap();
+        self.gave.lock().push(token.clone());
+        let lasts = *self.lasts.lock();
         let body = json!({
             "access_token": token, "token_type": "Bearer", "expires_in": lasts,
             "issued_token_type": "urn:ietf:params:oauth:token-type:access_token",
@@ -89,7 +90,7 @@ impl Issuer {
     }
 
     fn asked(&self) -> Vec<HashMap<String, String>> {
-        self.asked.lock().unwrap().clone()
+        self.asked.lock().clone()
     }
 }
 
@@ -207,7 +208,7 @@ async fn a_token_is_exchanged_once_and_anew_when_it_ends_and_the_program_is_neve
     assert_eq!(asked[0]["audience"], format!("to-{}", place(cluster.url())));
     assert!(!marker.exists());
 
-    *issuer.lasts.lock().unwrap() = 1;
+    *issuer.lasts.lock() = 1;
     targets.forget(target.key().context("a key")?);
     let target = targets.from_secret(&secret(cluster, program), "config")?;
     until("the token was exchanged anew as it ended", Duration::from_secs(30), || async {
@@ -215,7 +216,7 @@ async fn a_token_is_exchanged_once_and_anew_when_it_ends_and_the_program_is_neve
         Ok((issuer.asked().len() >= 4).then_some(()))
     })
     .await?;
-    let gave = issuer.gave.lock().unwrap().clone();
+    let gave = issuer.gave.lock().clone();
     let different: std::collections::BTreeSet<&String> = gave.iter().collect();
     assert_eq!(different.len(), gave.len());
     assert!(!marker.exists());

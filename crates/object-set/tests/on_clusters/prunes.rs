@@ -142,7 +142,7 @@ async fn no_object_that_is_created_before_its_crd_is_deleted_is_lost() -> Result
         story.apply(&format!("{rest}{}", crd(&group, &["v1"]))).await?;
         let applied = story.apply(&rest).await?;
         let (user, namespace, of) = (story.cluster.client.clone(), story.namespace.clone(), group.clone());
-        let created = Arc::new(std::sync::Mutex::new(None));
+        let created = Arc::new(parking_lot::Mutex::new(None));
         let outcome = Arc::clone(&created);
         let between = move |passing: InterceptedRequest| {
             let (user, namespace, of) = (user.clone(), namespace.clone(), of.clone());
@@ -150,9 +150,9 @@ async fn no_object_that_is_created_before_its_crd_is_deleted_is_lost() -> Result
             async move {
                 let seen = passing.received();
                 let is_of_crd = seen.path.contains("/customresourcedefinitions/") && seen.method == moment;
-                if is_of_crd && outcome.lock().unwrap().is_none() {
+                if is_of_crd && outcome.lock().is_none() {
                     let made = create_thing(&user, &namespace, &of).await.is_ok();
-                    *outcome.lock().unwrap() = Some(made);
+                    *outcome.lock() = Some(made);
                 }
                 passing.onward().await
             }
@@ -162,7 +162,7 @@ async fn no_object_that_is_created_before_its_crd_is_deleted_is_lost() -> Result
         let server = ScriptedServer::with(Arc::new(between), &target).await?;
         let direct = std::mem::replace(&mut story.cluster, Cluster::new(server.access().client()?));
         let removal = story.prune(&applied).await?.unwrap();
-        assert_eq!(*created.lock().unwrap(), Some(survives), "{moment}: {removal:?}");
+        assert_eq!(*created.lock(), Some(survives), "{moment}: {removal:?}");
         story.cluster = direct;
         if survives {
             assert_eq!(removal.kept, [(crd_id(&group), KeepReason::InUse)].into(), "{removal:?}");

@@ -115,11 +115,11 @@ impl CachedToken {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex as SyncMutex;
     use std::sync::atomic::AtomicU32;
 
     use futures::FutureExt as _;
     use futures::future::{BoxFuture, join_all};
+    use parking_lot::Mutex as SyncMutex;
 
     use super::*;
 
@@ -139,7 +139,7 @@ mod tests {
             async move {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 let number = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
-                match *self.fails.lock().unwrap() {
+                match *self.fails.lock() {
                     Some(error) => Err(error),
                     None => Ok(IssuedToken {
                         token: format!("token-{number}").into(),
@@ -161,7 +161,7 @@ mod tests {
         }
 
         fn fails(&self, error: Option<TokenError>) {
-            *self.fails.lock().unwrap() = error;
+            *self.fails.lock() = error;
         }
     }
 

@@ -8,7 +8,7 @@ use http::{Request, StatusCode};
 use kube::client::Body;
 use tokio::sync::Semaphore;
 
-use super::{Transport, answer, jitter, lock};
+use super::{Transport, answer, jitter};
 use crate::breaker::Effect;
 use crate::error::TargetError;
 
@@ -33,7 +33,7 @@ impl Transport {
         let Ok(Ok(answer)) = answered else { return false };
         if answer.status() == StatusCode::UNAUTHORIZED && self.wire.tokens().is_none() {
             // The target works and would refuse every call.
-            *lock(&self.cause) = Some(TargetError::Unauthorized);
+            *self.cause.lock() = Some(TargetError::Unauthorized);
             return false;
         }
         // A working API server may answer with 403 too; the next call shows its meaning.
@@ -53,7 +53,7 @@ async fn probe_until_healthy(target: Weak<Transport>, mut delay: Duration) {
         tokio::time::sleep(delay).await;
         let Some(target) = target.upgrade() else { return };
         let healthy = target.probe().await;
-        let effect = lock(&target.breaker).probed(healthy, Instant::now(), jitter());
+        let effect = target.breaker.lock().probed(healthy, Instant::now(), jitter());
         match effect {
             Effect::Open(next) => {
                 target.suspended();

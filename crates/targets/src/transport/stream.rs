@@ -1,19 +1,20 @@
 //! Limits of a watch stream: silence, the length of one event, and the rate.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame};
 use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
+use super::AnswerBody;
 use super::pace::Pace;
 use super::weight::Weight;
-use super::{AnswerBody, lock};
 use crate::contact::LastAnswer;
 use crate::dial::Servers;
 use crate::error::TargetError;
@@ -68,7 +69,7 @@ impl BoundedBody {
         if self.weight.add_lines(data) > self.heaviest {
             return Err(TargetError::TooLarge(self.heaviest));
         }
-        let pause = lock(&self.shared.pace).took(data, std::time::Instant::now());
+        let pause = self.shared.pace.lock().took(data, std::time::Instant::now());
         self.pause = pause.map(|pause| Box::pin(tokio::time::sleep(pause)));
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! therefore does not cover the next.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use hyper::client::conn::http1;
 use hyper_util::client::legacy::Client as HyperClient;
 use kube::client::Body;
 use kube::core::Status;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tower::Service;
 
 use super::answer::{AuditIdPresence, is_foreign, status_in};
-use super::lock;
 use super::wire::{absolute, pool};
 use crate::dial::{Dialer, Servers};
 use crate::error::{TargetError, classify, from_chain};
@@ -75,8 +75,8 @@ impl VerifiedPool {
         uid: &str,
         authorization: Option<&HeaderValue>,
     ) -> HyperClient<VerifiedDialer, Body> {
-        *lock(&self.authorization) = authorization.cloned();
-        let mut current = lock(&self.current);
+        *self.authorization.lock() = authorization.cloned();
+        let mut current = self.current.lock();
         if let Some((_, client)) = current.as_ref().filter(|(known, _)| known == uid) {
             return client.clone();
         }
@@ -170,7 +170,7 @@ impl ClusterCheck {
         headers.insert(HOST, HeaderValue::from_str(host).map_err(|_| TargetError::Request)?);
         headers.insert(ACCEPT, HeaderValue::from_static(METADATA_ACCEPT));
         headers.insert(USER_AGENT, HeaderValue::from_static(IDENTITY_USER_AGENT));
-        if let Some(authorization) = lock(&self.authorization).clone() {
+        if let Some(authorization) = self.authorization.lock().clone() {
             headers.insert(AUTHORIZATION, authorization);
         }
         Ok(request)

@@ -1,13 +1,14 @@
 //! Tests the creation of objects during the removal of their CRD, with an API server in memory and paused time.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
+use parking_lot::Mutex;
 
 use super::*;
 
@@ -46,23 +47,23 @@ impl Server {
     }
 
     async fn hold_creation(&self) -> CrdContents {
-        let crd: DynamicObject = serde_json::from_value(self.0.lock().unwrap().crd.clone()).unwrap();
+        let crd: DynamicObject = serde_json::from_value(self.0.lock().crd.clone()).unwrap();
         hold_creation(&self.client(), &crd, MANAGER).await.unwrap()
     }
 
     fn has_marker(&self) -> bool {
-        self.0.lock().unwrap().crd.to_string().contains(REQUIRED_PROPERTY)
+        self.0.lock().crd.to_string().contains(REQUIRED_PROPERTY)
     }
 
     fn calls(&self) -> String {
-        self.0.lock().unwrap().calls.join(" ")
+        self.0.lock().calls.join(" ")
     }
 }
 
 async fn answer(State(server): State<Server>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();
-    let mut stored = server.0.lock().unwrap();
+    let mut stored = server.0.lock();
     let method = parts.method.to_string();
     stored.calls.push(method.clone());
     match &*method {
@@ -122,7 +123,7 @@ async fn a_crd_with_objects_is_not_changed() {
 #[tokio::test(start_paused = true)]
 async fn a_crd_that_still_accepts_objects_is_kept_as_it_was() {
     let server = Server::new(&[0]);
-    server.0.lock().unwrap().permitted = usize::MAX;
+    server.0.lock().permitted = usize::MAX;
     assert_eq!(server.hold_creation().await, CrdContents::Unknown);
     assert!(!server.has_marker());
 }
@@ -130,7 +131,7 @@ async fn a_crd_that_still_accepts_objects_is_kept_as_it_was() {
 #[tokio::test(start_paused = true)]
 async fn a_schema_that_is_in_force_only_after_seconds_is_awaited() {
     let server = Server::new(&[0, 0]);
-    server.0.lock().unwrap().permitted = 50;
+    server.0.lock().permitted = 50;
     assert!(matches!(server.hold_creation().await, CrdContents::Empty { .. }));
     assert!(server.has_marker());
 }
@@ -146,7 +147,7 @@ async fn a_removal_after_an_interrupted_one_lists_objects_again() {
 #[tokio::test(start_paused = true)]
 async fn a_crd_without_a_stored_version_is_kept() {
     let server = Server::new(&[0, 0]);
-    server.0.lock().unwrap().crd["spec"]["versions"][0]["storage"] = false.into();
+    server.0.lock().crd["spec"]["versions"][0]["storage"] = false.into();
     assert_eq!(server.hold_creation().await, CrdContents::Unknown);
     assert_eq!(server.calls(), "");
 }
@@ -157,7 +158,7 @@ async fn a_crd_whose_delete_failed_accepts_objects_unless_it_is_terminating() {
         let server = Server::new(&[0, 0]);
         assert!(matches!(server.hold_creation().await, CrdContents::Empty { .. }));
         if is_terminating {
-            server.0.lock().unwrap().crd["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+            server.0.lock().crd["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
         }
         release_kept_crd(&server.client(), "things.x.io", MANAGER).await;
         assert_eq!(server.has_marker(), is_terminating);
