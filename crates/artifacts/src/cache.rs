@@ -8,12 +8,13 @@ use std::{
     fs, io,
     io::Write as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
 use lru::LruCache;
+use parking_lot::Mutex;
 
 use crate::{ArtifactError, Digest};
 
@@ -81,7 +82,7 @@ impl Cache {
 
     /// Reports whether an item exists, without reading it. Counts as a use.
     pub(crate) fn holds(&self, key: Key) -> bool {
-        self.index().sizes.get(&key).is_some()
+        self.index.lock().sizes.get(&key).is_some()
     }
 
     /// Returns the maximum size in bytes.
@@ -91,7 +92,7 @@ impl Cache {
 
     /// Returns content that still has its digest. Content that changed on disk is removed and counts as missing.
     pub(crate) async fn get(&self, key: Key) -> Result<Option<Bytes>, ArtifactError> {
-        if self.index().sizes.get(&key).is_none() {
+        if self.index.lock().sizes.get(&key).is_none() {
             return Ok(None);
         }
         let path = self.path(key);
@@ -132,7 +133,7 @@ impl Cache {
     /// Adds a new file to the index, and evicts items beyond the limits.
     fn account(&self, key: Key, size: u64) {
         {
-            let mut index = self.index();
+            let mut index = self.index.lock();
             let before = index.sizes.put(key, size).unwrap_or(0);
             index.total = index.total + size - before;
         }
@@ -142,12 +143,12 @@ impl Cache {
     /// Returns the current size in bytes.
     #[cfg(test)]
     fn total(&self) -> u64 {
-        self.index().total
+        self.index.lock().total
     }
 
     /// Removes content.
     pub(crate) fn forget(&self, key: Key) {
-        let mut index = self.index();
+        let mut index = self.index.lock();
         if let Some(size) = index.sizes.pop(&key) {
             index.total -= size;
         }
@@ -162,7 +163,7 @@ impl Cache {
     }
 
     fn evict(&self) {
-        let mut index = self.index();
+        let mut index = self.index.lock();
         while index.total > self.capacity || index.sizes.len() > MAX_CACHED_ITEMS {
             let Some((key, size)) = index.sizes.pop_lru() else {
                 break;
@@ -174,10 +175,6 @@ impl Cache {
 
     fn path(&self, (origin, digest): Key) -> PathBuf {
         self.directory.join("blobs").join(origin.as_str()).join(digest.hex())
-    }
-
-    fn index(&self) -> MutexGuard<'_, CacheIndex> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

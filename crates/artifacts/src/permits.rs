@@ -3,10 +3,11 @@
 use std::{
     collections::HashMap,
     num::NonZeroUsize,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::ArtifactError;
@@ -62,7 +63,7 @@ impl PullPermits {
     }
 
     fn host_permits(&self, host: &str) -> Arc<Semaphore> {
-        let mut of_hosts = self.of_hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut of_hosts = self.of_hosts.lock();
         // Hosts without pulls are dropped here, so the map contains only hosts of pulls in progress.
         of_hosts.retain(|_, permits| permits.strong_count() > 0);
         if let Some(permits) = of_hosts.get(host).and_then(Weak::upgrade) {
@@ -74,19 +75,15 @@ impl PullPermits {
     }
 
     fn is_silent(&self, host: &str) -> bool {
-        self.silent_hosts().contains(host)
+        self.silent_hosts.lock().contains(host)
     }
 
     fn note(&self, host: &str, is_silent: bool) {
         if is_silent {
-            self.silent_hosts().put(host.to_owned(), ());
+            self.silent_hosts.lock().put(host.to_owned(), ());
         } else {
-            self.silent_hosts().pop(host);
+            self.silent_hosts.lock().pop(host);
         }
-    }
-
-    fn silent_hosts(&self) -> MutexGuard<'_, LruCache<String, ()>> {
-        self.silent_hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -151,7 +148,7 @@ mod tests {
         for number in 0..=MAX_SILENT_HOSTS.get() {
             permits.run(&number.to_string(), ready(silence())).await.unwrap_err();
         }
-        assert_eq!(permits.silent_hosts().len(), MAX_SILENT_HOSTS.get());
-        assert_eq!(permits.of_hosts.lock().unwrap().len(), 1, "the last one");
+        assert_eq!(permits.silent_hosts.lock().len(), MAX_SILENT_HOSTS.get());
+        assert_eq!(permits.of_hosts.lock().len(), 1, "the last one");
     }
 }

@@ -1,11 +1,9 @@
 //! Proofs that credentials may read an artifact, by answers of its source.
 
-use std::{
-    num::NonZeroUsize,
-    sync::{Mutex, PoisonError},
-};
+use std::num::NonZeroUsize;
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::{Deadlines, Digest, credentials::Fingerprint};
@@ -41,18 +39,15 @@ impl Proofs {
     }
 
     pub(crate) fn grant(&self, access_request: AccessRequest, digest: Digest) {
-        self.granted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .put(access_request, (digest, Instant::now()));
+        self.granted.lock().put(access_request, (digest, Instant::now()));
     }
 
     pub(crate) fn revoke(&self, access_request: &AccessRequest) {
-        self.granted.lock().unwrap_or_else(PoisonError::into_inner).pop(access_request);
+        self.granted.lock().pop(access_request);
     }
 
     fn within(&self, access_request: &AccessRequest, age: std::time::Duration) -> Option<Digest> {
-        let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut granted = self.granted.lock();
         granted.get(access_request).filter(|(_, at)| at.elapsed() < age).map(|(digest, _)| *digest)
     }
 }

@@ -1,15 +1,12 @@
 //! Shares the result of one piece of work among all callers that wait for it.
 
-use std::{
-    collections::HashMap,
-    hash::Hash,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::HashMap, hash::Hash};
 
 use futures::{
     FutureExt as _,
     future::{BoxFuture, Shared, WeakShared},
 };
+use parking_lot::Mutex;
 
 use crate::ArtifactError;
 
@@ -43,7 +40,7 @@ impl<K: Eq + Hash + Clone, V: Clone, E: Clone> SingleFlight<K, V, E> {
     }
 
     fn shared_work(&self, key: K, work: impl FnOnce() -> Work<V, E>) -> Shared<Work<V, E>> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running.lock();
         // Ended and abandoned work is dropped here, so the map contains only work in progress.
         running.retain(|_, entry| entry.upgrade().is_some_and(|work| work.peek().is_none()));
         if let Some(shared) = running.get(&key).and_then(WeakShared::upgrade) {

@@ -1,11 +1,9 @@
 //! Cache of chart metadata by the digest of the archive, so that each archive is unpacked once.
 
-use std::{
-    num::NonZeroUsize,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::num::NonZeroUsize;
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
 use super::ChartMetadata;
 use crate::Digest;
@@ -25,17 +23,13 @@ impl MetadataCache {
     }
 
     pub(super) fn get(&self, archive: Digest) -> Option<ChartMetadata> {
-        self.charts().get(&archive).cloned()
+        self.0.lock().get(&archive).cloned()
     }
 
     pub(super) fn remember(&self, archive: Digest, metadata: &ChartMetadata) {
         if metadata.len() <= MAX_METADATA_BYTES {
-            self.charts().put(archive, metadata.clone());
+            self.0.lock().put(archive, metadata.clone());
         }
-    }
-
-    fn charts(&self) -> MutexGuard<'_, LruCache<Digest, ChartMetadata>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

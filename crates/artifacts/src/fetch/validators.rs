@@ -1,13 +1,10 @@
 //! Validators of content, so that unchanged content is not sent again (RFC 9110, 13).
 
-use std::{
-    num::NonZeroUsize,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{num::NonZeroUsize, time::Duration};
 
 use jiff::{Timestamp, fmt::rfc2822};
 use lru::LruCache;
+use parking_lot::Mutex;
 use reqwest::header::{
     DATE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
 };
@@ -51,7 +48,7 @@ impl Validators {
 
     /// Stores the validator of an answer.
     pub(super) fn remember(&self, origin: Origin, who: Fingerprint, headers: &HeaderMap, digest: Digest) {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.0.lock();
         match ValidatorValue::read(headers) {
             Some(value) => held.put(origin, Validator { value, digest, who }),
             None => held.pop(&origin),
@@ -60,13 +57,13 @@ impl Validators {
 
     /// Drops the validators of an address.
     pub(super) fn forget(&self, origin: Origin) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop(&origin);
+        self.0.lock().pop(&origin);
     }
 
     /// Returns the condition for a request with these credentials. A date or a weak tag may belong to two
     /// representations, so only the credentials that received it may use it.
     pub(super) fn condition(&self, origin: Origin, who: Fingerprint) -> Option<Condition> {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.0.lock();
         let Validator { value, digest, who: given } = held.get(&origin)?;
         let header = match value {
             ValidatorValue::Strong(tag) => (IF_NONE_MATCH, tag.clone()),

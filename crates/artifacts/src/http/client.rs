@@ -1,11 +1,8 @@
 //! HTTP clients that are rebuilt when the CA file changes.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use reqwest::{Client, Url};
 use tokio::time::Instant;
 
@@ -72,12 +69,12 @@ impl Clients {
                 tracing::warn!("cannot read the file with certificates; the former ones stay in use");
             }
         }
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).pair.clone()
+        self.current.lock().pair.clone()
     }
 
     fn file_to_check(&self) -> Option<PathBuf> {
         let file = self.config.ca_file.as_ref()?;
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         let is_due = current.checked.elapsed() >= FILE_CHECK_INTERVAL;
         if is_due {
             current.checked = Instant::now();
@@ -87,11 +84,11 @@ impl Clients {
 
     /// Keeps the previous clients if the content is invalid: the file may be partially written.
     fn reload(&self, content: Vec<u8>) {
-        if self.current.lock().unwrap_or_else(PoisonError::into_inner).read.as_ref() == Some(&content) {
+        if self.current.lock().read.as_ref() == Some(&content) {
             return;
         }
         let made = ClientPair::new(&self.config, Some(&content));
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         current.read = Some(content);
         match made {
             Ok(pair) => {
@@ -156,7 +153,7 @@ mod tests {
         config.ca_file = Some(file.path().to_owned());
         std::fs::write(file.path(), &first).unwrap();
         let clients = Clients::new(&config).unwrap();
-        let read = || clients.current.lock().unwrap().read.clone().unwrap();
+        let read = || clients.current.lock().read.clone().unwrap();
         let second = authority_pem();
         std::fs::write(file.path(), &second).unwrap();
         clients.get().await;

@@ -1,15 +1,12 @@
 //! Answers to `WWW-Authenticate`, and the tokens from them.
 
-use std::{
-    num::NonZeroUsize,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{num::NonZeroUsize, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use http_auth::{ChallengeParser, ChallengeRef};
 use lru::LruCache;
+use parking_lot::Mutex;
 use reqwest::{
     Method, Url,
     header::{HeaderMap, HeaderValue, WWW_AUTHENTICATE},
@@ -91,7 +88,7 @@ impl Tokens {
 
     /// Returns the authorization for which the registry asked last.
     pub(super) fn get(&self, key: &TokenKey) -> Option<HeaderValue> {
-        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = self.cached.lock();
         let found = cached.get(key)?;
         if found.until > Instant::now() {
             return Some(found.authorization.clone());
@@ -102,7 +99,7 @@ impl Tokens {
 
     /// Drops an authorization that the registry refused.
     pub(super) fn remove(&self, key: &TokenKey) {
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner).pop(key);
+        self.cached.lock().pop(key);
     }
 
     /// Returns the authorization that a 401's challenge requires; `None` without a matching credential.
@@ -138,7 +135,7 @@ impl Tokens {
         // A tenth is reserved for clock differences and network delays.
         let until = Instant::now() + expiry * 9 / 10;
         let cached = CachedAuthorization { authorization: authorization.clone(), until };
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner).put(key.clone(), cached);
+        self.cached.lock().put(key.clone(), cached);
         Ok(Some(authorization))
     }
 }

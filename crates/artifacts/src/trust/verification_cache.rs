@@ -1,11 +1,9 @@
 //! Cache of verified artifacts.
 
-use std::{
-    num::NonZeroUsize,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::num::NonZeroUsize;
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
 use crate::Digest;
 
@@ -24,14 +22,10 @@ impl VerificationCache {
     }
 
     pub(crate) fn holds(&self, key: VerificationKey) -> bool {
-        self.entries().get(&key).is_some()
+        self.0.lock().get(&key).is_some()
     }
 
     pub(crate) fn remember(&self, key: VerificationKey) {
-        self.entries().put(key, ());
-    }
-
-    fn entries(&self) -> MutexGuard<'_, LruCache<VerificationKey, ()>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().put(key, ());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
 use axum::{
@@ -14,6 +14,7 @@ use axum::{
         header::{ACCEPT, AUTHORIZATION, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, RANGE},
     },
 };
+use parking_lot::Mutex;
 use tokio::{net::TcpListener, task::JoinHandle};
 
 /// A request that the server received.
@@ -94,7 +95,7 @@ impl Server {
     }
 
     pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
-        self.requests.lock().unwrap().clone()
+        self.requests.lock().clone()
     }
 
     /// Returns the number of requests that begin with this text, as `GET /v2/…`.
@@ -126,7 +127,7 @@ async fn answer(State(shared): State<Shared>, request: Request) -> Response<Body
         body: axum::body::to_bytes(body, 64 << 20).await.unwrap(),
     };
     let reply = (shared.script)(&received);
-    shared.requests.lock().unwrap().push(received);
+    shared.requests.lock().push(received);
     let mut response = Response::builder().status(reply.status);
     for (name, value) in reply.headers {
         response = response.header(name, value);

@@ -1,11 +1,12 @@
 //! Connections to sources: TLS with a private authority, and a proxy.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use axum::Router;
 use axum::routing::get;
 use kyma_artifacts::{ArtifactError, Artifacts, ChartSource, Config, Credentials};
+use parking_lot::Mutex;
 use testbed::TlsProxy;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -37,7 +38,7 @@ impl Proxy {
     }
 
     fn opened(&self) -> Vec<String> {
-        self.opened.lock().unwrap().clone()
+        self.opened.lock().clone()
     }
 }
 
@@ -54,7 +55,7 @@ async fn tunnel(mut client: TcpStream, seen: &Mutex<Vec<String>>) -> Result<()> 
     }
     let head = String::from_utf8(head)?;
     let place = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()).context("a CONNECT")?;
-    seen.lock().unwrap().push(place.to_owned());
+    seen.lock().push(place.to_owned());
     let mut server = TcpStream::connect(place).await?;
     client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
     copy_bidirectional(&mut client, &mut server).await?;

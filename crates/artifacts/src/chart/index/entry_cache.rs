@@ -1,11 +1,9 @@
 //! Cache of entries found in indexes.
 
-use std::{
-    num::NonZeroUsize,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{num::NonZeroUsize, sync::Arc};
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::content::{Entry, Index};
@@ -50,13 +48,13 @@ impl Indexes {
 
     /// Returns the answer, if it is kept.
     pub(super) fn cached_entry(&self, entry_key: &EntryKey) -> Option<Answer> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).get(entry_key).cloned()
+        self.answers.lock().get(entry_key).cloned()
     }
 
     pub(super) fn cache_entry(&self, entry_key: EntryKey, answer: Answer) {
         let size = entry_key.name.len() + entry_key.what.len() + answer.as_ref().map_or(0, Entry::size);
         if size <= MAX_ANSWER_BYTES {
-            self.answers.lock().unwrap_or_else(PoisonError::into_inner).put(entry_key, answer);
+            self.answers.lock().put(entry_key, answer);
         }
     }
 
