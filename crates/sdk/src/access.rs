@@ -7,7 +7,7 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     fmt,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::Arc,
 };
 
 use futures::StreamExt;
@@ -19,6 +19,7 @@ use kube::{
 use kube_runtime::watcher;
 use kyma_api::{Reason, SecretKeyRef, labels, names};
 use kyma_targets::{SecretKey, Target, TargetEvent, Targets};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use serde::Serialize;
 use tokio::sync::{broadcast::error::RecvError, watch};
 use tokio_util::sync::CancellationToken;
@@ -155,7 +156,7 @@ impl Access {
 
     /// Calls `listener` on every later change. The listener runs inside of the watch, so it must not block.
     pub fn on_change(&self, listener: impl Fn(&AccessChange) + Send + Sync + 'static) {
-        let mut listeners = self.inner.listeners.write().unwrap_or_else(PoisonError::into_inner);
+        let mut listeners = self.inner.listeners.write();
         listeners.push(Box::new(listener));
     }
 
@@ -331,7 +332,7 @@ impl Access {
         if let AccessChange::Applied(meta) | AccessChange::Deleted(meta) = change {
             self.inner.grants.withdraw(meta.name.as_deref().unwrap_or_default());
         }
-        for listener in &*self.inner.listeners.read().unwrap_or_else(PoisonError::into_inner) {
+        for listener in &*self.inner.listeners.read() {
             contain_panic("listener of access Secrets", || listener(change));
         }
     }
@@ -341,7 +342,7 @@ impl Access {
     }
 
     fn known(&self) -> MutexGuard<'_, Secrets> {
-        self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.known.lock()
     }
 }
 

@@ -3,11 +3,7 @@
 //! A diagnosis names hub objects and their failures, and the server does not authenticate callers, so it answers on
 //! loopback only, where a port-forward ends.
 
-use std::{
-    collections::BTreeMap,
-    net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
 use axum::{
     Json, Router,
@@ -17,6 +13,7 @@ use axum::{
     routing::get,
     serve::IncomingStream,
 };
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::Process;
@@ -62,12 +59,12 @@ impl Health {
 
     /// Returns the parts that are not ready. The process is ready if there are none.
     pub fn missing(&self) -> Vec<String> {
-        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts = self.parts.lock();
         parts.iter().filter(|(_, ready)| !**ready).map(|(part, _)| part.clone()).collect()
     }
 
     fn set(&self, part: &str, ready: bool) {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(part.to_owned(), ready);
+        self.parts.lock().insert(part.to_owned(), ready);
     }
 }
 

@@ -1,11 +1,6 @@
 //! The context of a component's step: the resource, the verified target, and safe methods to read and write there.
 
-use std::{
-    collections::HashSet,
-    fmt::Debug,
-    pin::pin,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashSet, fmt::Debug, pin::pin, sync::Arc};
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Namespace;
@@ -17,6 +12,7 @@ use kube::{
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{FreeForm, Reason, annotations, labels};
 use kyma_targets::ComponentTarget;
+use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::unreadable_fields;
@@ -137,7 +133,7 @@ impl<R: ComponentResource> Context<R> {
 
     /// Watches further objects, besides those that are read and written through this context.
     pub fn watch(&self, watch_spec: WatchSpec) {
-        self.watch_specs.lock().unwrap_or_else(PoisonError::into_inner).insert(watch_spec);
+        self.watch_specs.lock().insert(watch_spec);
     }
 
     /// Writes fields of the status in the middle of a step, so that a later process finds them after a crash. `null`
@@ -296,7 +292,7 @@ impl<R: ComponentResource> Context<R> {
     }
 
     pub(crate) fn take_watch_specs(&self) -> HashSet<WatchSpec> {
-        std::mem::take(&mut *self.watch_specs.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.watch_specs.lock())
     }
 
     fn owned<K: Serialize>(&self, kind: &ApiResource, wanted: &K) -> Result<DynamicObject, Failure> {

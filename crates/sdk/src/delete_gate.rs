@@ -272,11 +272,12 @@ fn is_system_namespace(resource: &ApiResource, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use axum::body::Bytes;
     use axum::{Json, Router};
     use kube::core::GroupVersionKind;
+    use parking_lot::Mutex;
     use serde_json::{Value, json};
 
     use super::*;
@@ -376,7 +377,7 @@ mod tests {
         let received = Arc::clone(&sent);
         let answer = move |body: Bytes| {
             let body: Value = serde_json::from_slice(&body).unwrap();
-            *received.lock().unwrap() = body["preconditions"].clone();
+            *received.lock() = body["preconditions"].clone();
             let status = json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "code": 200,
                 "status": "Success"});
             async move { Json(status) }
@@ -386,7 +387,7 @@ mod tests {
         let request = DeleteRequest::new(&crds, &live, &["mine"]).proven(proof);
         let gate = DeleteGate::uncounted(&PausedOperations::default());
         assert!(gate.carry_out(&Client::new(server, "default"), &request).await.is_ok());
-        sent.lock().unwrap().clone()
+        sent.lock().clone()
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ mod graph;
 mod view;
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -17,6 +17,7 @@ use kube::api::{ApiResource, ListParams};
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt};
 use kube_runtime::reflector::ObjectRef;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 pub(crate) use decide::{DeletionBlockers, DependencyEffect, is_stale};
@@ -75,7 +76,7 @@ impl<R: ComponentResource> Dependencies<R> {
         };
         let new = Self { inner: Arc::new(inner) };
         let own = Kind::of::<R>();
-        lock(&new.inner.graph).set_list_state(&own, ListState::Listing);
+        new.inner.graph.lock().set_list_state(&own, ListState::Listing);
         if !new.shows_all() {
             new.follow(own, [R::api_version(&()).into_owned()].into());
         }
@@ -96,7 +97,7 @@ impl<R: ComponentResource> Dependencies<R> {
             Change::Applied(resource) => {
                 let whole = || serde_json::to_value(resource).unwrap_or_default();
                 let node = Node { kind: Kind::of::<R>(), name: resource.name_any() };
-                let _guard = lock(&self.inner.update_lock);
+                let _guard = self.inner.update_lock.lock();
                 self.update_component(
                     &node,
                     resource.meta(),
@@ -105,11 +106,11 @@ impl<R: ComponentResource> Dependencies<R> {
                 );
             }
             Change::Deleted(key) => {
-                let _guard = lock(&self.inner.update_lock);
+                let _guard = self.inner.update_lock.lock();
                 self.remove_component(&Node { kind: Kind::of::<R>(), name: key.name.clone() });
             }
             Change::Listed => {
-                let affected = lock(&self.inner.graph).set_list_state(&Kind::of::<R>(), ListState::Listed);
+                let affected = self.inner.graph.lock().set_list_state(&Kind::of::<R>(), ListState::Listed);
                 self.requeue(affected);
             }
             Change::Listing => {}
@@ -133,7 +134,7 @@ impl<R: ComponentResource> Dependencies<R> {
         }
         let node = Node { kind: Kind::of::<R>(), name: resource.name_any() };
         let look = || {
-            let graph = lock(&self.inner.graph);
+            let graph = self.inner.graph.lock();
             (graph.unmet(kyma, &needs), graph.cycle(&node, &needs))
         };
         let (mut unmet, cycle) = look();
@@ -150,7 +151,7 @@ impl<R: ComponentResource> Dependencies<R> {
     /// The list of a kind is not complete yet; its end requeues the component.
     pub(crate) fn deletion_blockers(&self, resource: &R) -> Result<Option<DeletionBlockers>, String> {
         let node = Node { kind: Kind::of::<R>(), name: resource.name_any() };
-        let holders = lock(&self.inner.graph).holders(&node);
+        let holders = self.inner.graph.lock().holders(&node);
         let holders = holders.map_err(|kind| format!("waiting for the list of all {} objects", kind.kind))?;
         Ok(decide::describe_holders(holders.iter().map(|(node, deleting)| (node, *deleting))))
     }
@@ -177,7 +178,7 @@ impl<R: ComponentResource> Dependencies<R> {
             let expressions = BTreeSet::from([expression.clone()]);
             let evaluate = move || view::evaluate(expressions, &object);
             let judged = evaluate_on_thread(&node.to_string(), EVALUATION_DEADLINE, evaluate).await?;
-            lock(&self.inner.graph).add_results(node, judged);
+            self.inner.graph.lock().add_results(node, judged);
             any = true;
         }
         Ok(any)
@@ -192,7 +193,7 @@ impl<R: ComponentResource> Dependencies<R> {
         whole: impl FnOnce() -> Value,
     ) {
         let mut view = View::of(meta, contract, std::collections::BTreeMap::new());
-        let mut graph = lock(&self.inner.graph);
+        let mut graph = self.inner.graph.lock();
         let expressions = graph.expressions(node, view.as_module().as_ref());
         view.judged = graph.results(node, &view.uid, &expressions);
         let uid = view.uid.clone();
@@ -209,7 +210,7 @@ impl<R: ComponentResource> Dependencies<R> {
     /// Evaluates the expressions of a component outside of the watch. Until then the results for its previous state
     /// count; of several pending states only the latest is evaluated.
     fn queue_evaluation(&self, node: &Node, pending: PendingEvaluation) {
-        if lock(&self.inner.pending_evaluations).insert(node.clone(), Some(pending)).is_some() {
+        if self.inner.pending_evaluations.lock().insert(node.clone(), Some(pending)).is_some() {
             return;
         }
         let (dependencies, node, group) = (self.clone(), node.clone(), node.to_string());
@@ -218,8 +219,8 @@ impl<R: ComponentResource> Dependencies<R> {
             {
                 let evaluate = move || view::evaluate(expressions, &object);
                 let Ok(judged) = run_on_thread(&group, evaluate).await else { continue };
-                let _guard = lock(&dependencies.inner.update_lock);
-                let affected = lock(&dependencies.inner.graph).set_results(&node, &uid, judged);
+                let _guard = dependencies.inner.update_lock.lock();
+                let affected = dependencies.inner.graph.lock().set_results(&node, &uid, judged);
                 dependencies.requeue(affected);
             }
         });
@@ -228,7 +229,7 @@ impl<R: ComponentResource> Dependencies<R> {
     /// Returns the latest state of a component that is not evaluated yet. Without one, the task ends and the next
     /// state needs a new task.
     fn next_pending(&self, node: &Node) -> Option<PendingEvaluation> {
-        let mut pending_evaluations = lock(&self.inner.pending_evaluations);
+        let mut pending_evaluations = self.inner.pending_evaluations.lock();
         let next = pending_evaluations.get_mut(node).and_then(Option::take);
         if next.is_none() {
             pending_evaluations.remove(node);
@@ -238,7 +239,7 @@ impl<R: ComponentResource> Dependencies<R> {
 
     /// Removes a component. The caller holds [`DependenciesInner::update_lock`].
     fn remove_component(&self, node: &Node) {
-        let mut graph = lock(&self.inner.graph);
+        let mut graph = self.inner.graph.lock();
         let affected = graph.remove(node);
         let kinds = graph.new_kinds();
         drop(graph);
@@ -267,8 +268,4 @@ impl<R: ComponentResource> Dependencies<R> {
         let namespace = &self.inner.runtime.settings.hub_namespace;
         Api::namespaced_with(self.inner.runtime.hub.clone(), namespace, resource)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,12 +1,9 @@
 //! Diagnosis of one object, for users who want to know why an operator does nothing about it.
 
-use std::{
-    fmt,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use kyma_targets::Target;
+use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
 /// State of one object at one operator. Times are seconds relative to now.
@@ -79,12 +76,12 @@ pub struct Diagnoses(Arc<RwLock<Vec<DiagnosisSource>>>);
 impl Diagnoses {
     /// Adds a source that finds objects by namespace and name.
     pub(crate) fn add(&self, source: impl Fn(&str, &str) -> Option<Diagnosis> + Send + Sync + 'static) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(source));
+        self.0.write().push(Box::new(source));
     }
 
     /// Returns the diagnoses of all objects of this namespace and name, of any kind.
     pub fn of(&self, namespace: &str, name: &str) -> Vec<Diagnosis> {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.read();
         all.iter().filter_map(|source| source(namespace, name)).collect()
     }
 }

@@ -180,7 +180,7 @@ impl<C: Component> Driver<C> {
             status: self.status.clone(),
             reconcile: reconcile_context,
             brake: self.runtime.brake.clone(),
-            watch_specs: std::sync::Mutex::default(),
+            watch_specs: parking_lot::Mutex::default(),
             is_dry_run: false,
         })
     }

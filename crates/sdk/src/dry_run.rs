@@ -71,7 +71,7 @@ impl Runtime {
             status: StatusWriter::new(self.hub.clone(), C::NAME, metrics.clone()),
             reconcile: ReconcileContext::new(C::NAME, false, PausedOperations::default(), metrics),
             brake: self.brake.clone(),
-            watch_specs: std::sync::Mutex::default(),
+            watch_specs: parking_lot::Mutex::default(),
             is_dry_run: true,
             resource,
         })

@@ -72,8 +72,9 @@ pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::{Arc, Mutex, mpsc};
+    use std::sync::{Arc, mpsc};
 
+    use parking_lot::Mutex;
     use tokio::task::JoinSet;
 
     use super::*;
@@ -92,7 +93,7 @@ mod tests {
 
     impl Evaluations {
         fn judge(&self, group: &'static str, text: &str) -> ExpressionResult {
-            self.started.lock().unwrap().push(group);
+            self.started.lock().push(group);
             self.most.fetch_max(self.running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             let judgement = Expression::compile(text).unwrap().evaluate(&[]);
             self.running.fetch_sub(1, Ordering::SeqCst);
@@ -119,7 +120,7 @@ mod tests {
         let deadline = Settings::for_command("kcp-system", "kyma-system").reconcile_deadline;
         let judged = evaluate_on_thread("other", deadline, move || other.judge("other", "1 == 1")).await;
         assert_eq!(judged.unwrap(), ExpressionResult::Holds);
-        let started = evaluations.started.lock().unwrap().clone();
+        let started = evaluations.started.lock().clone();
         assert!(started.len() < BUSY_EVALUATIONS, "others still wait: {started:?}");
         assert!(evaluations.most.load(Ordering::SeqCst) <= MAX_PARALLEL_EVALUATIONS);
     }

@@ -5,13 +5,14 @@
 
 mod pace;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Client, Resource};
 use kube_runtime::events::{Event, EventType, Recorder, Reporter};
 use kyma_api::Reason;
+use parking_lot::Mutex;
 use tokio::sync::{
     mpsc::{Receiver, Sender, channel},
     oneshot,
@@ -100,7 +101,7 @@ impl Events {
     /// Publishes queued events until all other clones are dropped; after `shutdown` without rate limit. A second call
     /// publishes nothing. An event that the hub refuses is only logged.
     pub(crate) async fn publish(self, hub: Client, shutdown: CancellationToken) {
-        let waiting = self.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let waiting = self.inner.waiting.lock().take();
         let Some(mut waiting) = waiting else { return };
         let instance = std::env::var("POD_NAME").ok();
         let recorder = Recorder::new(hub, Reporter { controller: self.inner.operator.to_owned(), instance });

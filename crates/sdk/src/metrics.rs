@@ -1,10 +1,8 @@
 //! Metrics of an operator. Labels have closed sets of values, so the number of series is bounded.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use prometheus::{
     Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
     core::{Collector, Desc},
@@ -178,13 +176,13 @@ impl Metrics {
     pub fn register(&self, collector: impl Collector + 'static) -> Result<(), MetricsError> {
         let described = describe(&collector);
         self.inner.registry.register(Box::new(collector))?;
-        self.inner.described.lock().unwrap_or_else(PoisonError::into_inner).extend(described);
+        self.inner.described.lock().extend(described);
         Ok(())
     }
 
     /// Returns all registered metrics by name, including those without series.
     pub fn described(&self) -> Vec<MetricDescription> {
-        let mut described = self.inner.described.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut described = self.inner.described.lock().clone();
         described.sort_by(|a, b| a.name.cmp(&b.name));
         described
     }

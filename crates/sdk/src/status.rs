@@ -3,7 +3,7 @@
 mod cache;
 mod delayed;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::{
@@ -13,6 +13,7 @@ use k8s_openapi::{
 use kube::{Api, Client, ResourceExt};
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{FreeForm, State, condition};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
 use crate::{ComponentCondition, ComponentResource, Contract, Failure, Metrics, apply_status, is_absent};
@@ -115,11 +116,11 @@ impl<R: ComponentResource> StatusWriter<R> {
     }
 
     fn cache(&self) -> MutexGuard<'_, StatusCache<R>> {
-        self.inner.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.cache.lock()
     }
 
     fn delayed(&self) -> MutexGuard<'_, DelayedReports<R>> {
-        self.inner.delayed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.delayed.lock()
     }
 
     /// Returns the latest known status: that of `resource`, or a newer one of the writer's own last write.

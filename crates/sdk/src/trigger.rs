@@ -4,10 +4,11 @@ use std::{
     collections::HashSet,
     fmt::{self, Debug},
     hash::Hash,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use futures::{Stream, stream};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// Requests reconciles of keys. Cheap to clone; all clones feed the same stream.
@@ -61,8 +62,8 @@ impl<Key: Clone + Eq + Hash> Trigger<Key> {
         waiting.take(&key)
     }
 
-    fn waiting(&self) -> std::sync::MutexGuard<'_, HashSet<Key>> {
-        self.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiting(&self) -> MutexGuard<'_, HashSet<Key>> {
+        self.inner.waiting.lock()
     }
 }
 

@@ -3,10 +3,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::DeserializeGuard;
+use parking_lot::Mutex;
 use serde_json::json;
 use tracing::field::{Field, Visit};
 
@@ -16,7 +17,7 @@ struct Log(Arc<Mutex<String>>);
 
 impl Visit for Log {
     fn record_debug(&mut self, _: &Field, value: &dyn std::fmt::Debug) {
-        self.0.lock().unwrap().push_str(&format!("{value:?} "));
+        self.0.lock().push_str(&format!("{value:?} "));
     }
 }
 
@@ -44,6 +45,6 @@ fn what_is_logged_of_an_unreadable_object_quotes_no_value() {
     tracing::subscriber::with_default(log.clone(), || {
         assert!(kyma_sdk::decode_or_log(unreadable).is_none());
     });
-    let text = log.0.lock().unwrap().clone();
+    let text = log.0.lock().clone();
     assert!(text.contains("cannot be read") && !text.contains("s3cret"), "{text}");
 }

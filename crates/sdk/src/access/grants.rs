@@ -1,9 +1,9 @@
 //! Grants of each access Secret, valid until the Secret changes. Pure.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use kyma_targets::Grant;
+use parking_lot::Mutex;
 
 /// Number of names below which unused grants are not removed.
 const MIN_CLEANUP_SIZE: usize = 256;
@@ -22,7 +22,7 @@ struct GrantIndex {
 impl Grants {
     /// Returns the grant of the Secret's current content.
     pub(super) fn grant_for(&self, name: &str) -> Grant {
-        let mut index = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.0.lock();
         let grant = index.grants.entry(name.to_owned()).or_default().clone();
         if index.grants.len() > 2 * index.used + MIN_CLEANUP_SIZE {
             // A grant without a target needs no withdrawal.
@@ -34,7 +34,7 @@ impl Grants {
 
     /// Withdraws all targets that were made from the Secret, after it changed.
     pub(super) fn withdraw(&self, name: &str) {
-        let mut index = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.0.lock();
         if let Some(grant) = index.grants.remove(name) {
             grant.withdraw();
         }
@@ -61,7 +61,7 @@ mod tests {
         for number in 0..10 * MIN_CLEANUP_SIZE {
             grants.grant_for(&number.to_string());
         }
-        assert!(grants.0.lock().unwrap().grants.len() <= 2 * MIN_CLEANUP_SIZE);
+        assert!(grants.0.lock().grants.len() <= 2 * MIN_CLEANUP_SIZE);
         grants.withdraw("used");
         assert!(used.is_withdrawn());
     }

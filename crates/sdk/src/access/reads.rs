@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 /// Reads in progress, by key. A caller never receives the answer of a read that began before its call: that answer
 /// may be older than the caller's own data.
@@ -42,24 +44,20 @@ impl<Key: Clone + Eq + Hash, Answer: Clone> Reads<Key, Answer> {
     }
 
     fn join(&self, key: &Key) -> Arc<Queue<Answer>> {
-        let mut queues = self.queues();
+        let mut queues = self.0.lock();
         let (members, queue) = queues.entry(key.clone()).or_default();
         *members += 1;
         Arc::clone(queue)
     }
 
     fn leave(&self, key: &Key) {
-        let mut queues = self.queues();
+        let mut queues = self.0.lock();
         if let Some((members, _)) = queues.get_mut(key) {
             *members -= 1;
             if *members == 0 {
                 queues.remove(key);
             }
         }
-    }
-
-    fn queues(&self) -> MutexGuard<'_, Queues<Key, Answer>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -136,7 +134,7 @@ mod tests {
         assert_eq!(first.await, 1);
         assert_eq!(later.await, vec![2; 100]);
         assert_eq!(slow.reads.load(Ordering::Relaxed), 2);
-        assert!(reads.queues().is_empty(), "nothing is kept");
+        assert!(reads.0.lock().is_empty(), "nothing is kept");
     }
 
     #[tokio::test]
@@ -150,7 +148,7 @@ mod tests {
         slow.gate.add_permits(1);
         assert_eq!(second.await, 1);
         assert_eq!(slow.reads.load(Ordering::Relaxed), 2);
-        assert!(reads.queues().is_empty());
+        assert!(reads.0.lock().is_empty());
     }
 
     #[tokio::test]

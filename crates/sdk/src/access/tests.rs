@@ -40,9 +40,9 @@ async fn a_change_of_the_secret_withdraws_what_was_taken_from_it_before_it_is_to
     assert!(!first.is_withdrawn(), "nothing changed");
     let (told, taken) = (Arc::new(Mutex::new(None)), first.acting_for("u", None));
     let heard = Arc::clone(&told);
-    access.on_change(move |_| *heard.lock().unwrap() = Some(taken.is_withdrawn()));
+    access.on_change(move |_| *heard.lock() = Some(taken.is_withdrawn()));
     access.applied(secret(2));
-    assert_eq!(*told.lock().unwrap(), Some(true));
+    assert_eq!(*told.lock(), Some(true));
     let second = access.target(&reference()).await?;
     assert!(!second.is_withdrawn());
     access.gone("a");

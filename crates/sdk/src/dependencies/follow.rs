@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::graph::ListState;
 use super::view::{Kind, Node};
-use super::{Dependencies, MAX_WATCHED_KINDS, lock};
+use super::{Dependencies, MAX_WATCHED_KINDS};
 use crate::{ComponentResource, Contract, describe_cause, hub_watch};
 
 /// A watched kind.
@@ -72,7 +72,7 @@ impl<R: ComponentResource> Dependencies<R> {
         kinds.remove(&Kind::of::<R>());
         let own = Kind::of::<R>();
         let mut dropped = vec![];
-        lock(&self.inner.followed).retain(|kind, followed| {
+        self.inner.followed.lock().retain(|kind, followed| {
             let stays = *kind == own || kinds.contains_key(kind);
             if !stays {
                 followed.stop.cancel();
@@ -81,11 +81,11 @@ impl<R: ComponentResource> Dependencies<R> {
             stays
         });
         for kind in dropped {
-            let affected = lock(&self.inner.graph).drop_kind(&kind);
+            let affected = self.inner.graph.lock().drop_kind(&kind);
             self.requeue(affected);
         }
         for (kind, versions) in kinds {
-            let followed = lock(&self.inner.followed);
+            let followed = self.inner.followed.lock();
             let (is_known, has_place) = (followed.contains_key(&kind), followed.len() < MAX_WATCHED_KINDS);
             drop(followed);
             if is_known || has_place {
@@ -100,7 +100,7 @@ impl<R: ComponentResource> Dependencies<R> {
     /// the watched version may no longer be among them.
     pub(super) fn follow(&self, kind: Kind, versions: BTreeSet<String>) {
         let stop = self.inner.runtime.process.shutdown.child_token();
-        let mut followed = lock(&self.inner.followed);
+        let mut followed = self.inner.followed.lock();
         if let Some(before) = followed.get(&kind) {
             if before.versions == versions {
                 return;
@@ -109,7 +109,7 @@ impl<R: ComponentResource> Dependencies<R> {
         }
         followed.insert(kind.clone(), KindWatch { versions: versions.clone(), stop: stop.clone() });
         drop(followed);
-        lock(&self.inner.graph).set_list_state(&kind, ListState::Listing);
+        self.inner.graph.lock().set_list_state(&kind, ListState::Listing);
         let dependencies = self.clone();
         tokio::spawn(async move {
             let following = dependencies.run(&kind, &versions, &stop);
@@ -141,7 +141,7 @@ impl<R: ComponentResource> Dependencies<R> {
         let mut listed = BTreeSet::new();
         let mut events = pin!(hub_watch(self.api(resource), watcher::Config::default()));
         while let Some(event) = events.next().await {
-            let _guard = lock(&self.inner.update_lock);
+            let _guard = self.inner.update_lock.lock();
             // Events of a stopped watch are ignored: a new watch of the same kind may run already.
             if stop.is_cancelled() {
                 return;
@@ -168,7 +168,7 @@ impl<R: ComponentResource> Dependencies<R> {
                 self.update_object(kind, &object);
             }
             Ok(Event::InitDone) => {
-                let affected = lock(&self.inner.graph).listed(kind, listed);
+                let affected = self.inner.graph.lock().listed(kind, listed);
                 self.requeue(affected);
             }
             Ok(Event::Apply(object)) => self.update_object(kind, &object),
@@ -210,7 +210,7 @@ impl<R: ComponentResource> Dependencies<R> {
     }
 
     fn refuse(&self, kind: &Kind, why: &str) {
-        let affected = lock(&self.inner.graph).set_list_state(kind, ListState::Refused(why.to_owned()));
+        let affected = self.inner.graph.lock().set_list_state(kind, ListState::Refused(why.to_owned()));
         self.requeue(affected);
     }
 }

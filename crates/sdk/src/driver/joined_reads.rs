@@ -1,10 +1,11 @@
 //! Reads that concurrent reconciles share.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt, Shared, WeakShared};
+use parking_lot::Mutex;
 
 use kyma_api::Reason;
 
@@ -37,7 +38,7 @@ impl JoinedReads {
     where
         F: Future<Output = Result<bool, Failure>> + Send + 'static,
     {
-        let mut pending = self.pending();
+        let mut pending = self.pending.lock();
         pending.retain(|_, read| read.upgrade().is_some());
         if let Some(joined) = pending.get(key).and_then(WeakShared::upgrade) {
             return joined;
@@ -45,7 +46,7 @@ impl JoinedReads {
         let (reads, of) = (self.clone(), key.to_owned());
         let read = async move {
             let _guard = reads.read_lock.lock().await;
-            reads.pending().remove(&of);
+            reads.pending.lock().remove(&of);
             let timed_out = |_| {
                 let message = format!("the hub did not answer within {} s", READ_TIMEOUT.as_secs());
                 Err(Failure::new(Reason::HubUnavailable, message))
@@ -55,10 +56,6 @@ impl JoinedReads {
         let read = read.boxed().shared();
         pending.extend(read.downgrade().map(|weak| (key.to_owned(), weak)));
         read
-    }
-
-    fn pending(&self) -> MutexGuard<'_, HashMap<String, WeakShared<Read>>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -95,7 +92,7 @@ mod tests {
         assert!(more.iter().all(|joined| *joined == Ok(true)), "an answer older than its question");
         assert_eq!(count.load(Ordering::SeqCst), 2);
         assert_eq!(read("b").await, Ok(true));
-        assert!(reads.pending().is_empty());
+        assert!(reads.pending.lock().is_empty());
     }
 
     #[tokio::test]
@@ -116,7 +113,7 @@ mod tests {
         let other = reads.read("b", async { Ok(false) });
         drop(next);
         assert_eq!(tokio::join!(running, other), (Ok(true), Ok(false)));
-        assert!(reads.pending().is_empty());
+        assert!(reads.pending.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]

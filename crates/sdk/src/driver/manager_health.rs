@@ -1,10 +1,6 @@
 //! The workload whose health decides on the state of a module (`spec.manager`).
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
@@ -20,6 +16,7 @@ use kube::{
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{GroupKind, Manager, Reason, State, condition};
 use kyma_health::{Health, HealthStatus};
+use parking_lot::Mutex;
 
 use super::{
     Driver,
@@ -76,18 +73,14 @@ impl<R: Resource<DynamicType = ()>> FailureTimes<R> {
     fn first_seen(&self, resource: &R, fails: bool, now: Timestamp) -> Timestamp {
         let key = ObjectRef::from_obj(resource);
         if fails {
-            return *self.since().entry(key).or_insert(now);
+            return *self.since.lock().entry(key).or_insert(now);
         }
         self.forget(&key);
         now
     }
 
     pub(super) fn forget(&self, key: &ObjectRef<R>) {
-        self.since().remove(key);
-    }
-
-    fn since(&self) -> MutexGuard<'_, HashMap<ObjectRef<R>, Timestamp>> {
-        self.since.lock().unwrap_or_else(PoisonError::into_inner)
+        self.since.lock().remove(key);
     }
 }
 

@@ -1,11 +1,11 @@
 //! Components that the driver remembers until they are gone.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{Resource, ResourceExt};
 use kube_runtime::reflector::ObjectRef;
+use parking_lot::Mutex;
 
 /// Set of components. A component that was created again under the same name has another uid and is not in the set.
 pub(super) struct UidSet<R: Resource<DynamicType = ()>> {
@@ -28,11 +28,14 @@ impl<R: Resource<DynamicType = ()>> UidSet<R> {
     pub(super) fn insert(&self, resource: &R) {
         let deletion = resource.meta().deletion_timestamp.clone();
         let member = Member { uid: resource.uid(), deletion };
-        self.members().insert(ObjectRef::from_obj(resource), member);
+        self.members.lock().insert(ObjectRef::from_obj(resource), member);
     }
 
     pub(super) fn contains(&self, resource: &R) -> bool {
-        self.members().get(&ObjectRef::from_obj(resource)).is_some_and(|member| member.uid == resource.uid())
+        self.members
+            .lock()
+            .get(&ObjectRef::from_obj(resource))
+            .is_some_and(|member| member.uid == resource.uid())
     }
 
     /// Reports whether the set contains this deletion of the component. A restore of the hub from a backup may bring back
@@ -41,15 +44,11 @@ impl<R: Resource<DynamicType = ()>> UidSet<R> {
         let is_same = |member: &Member| {
             member.uid == resource.uid() && member.deletion == resource.meta().deletion_timestamp
         };
-        self.members().get(&ObjectRef::from_obj(resource)).is_some_and(is_same)
+        self.members.lock().get(&ObjectRef::from_obj(resource)).is_some_and(is_same)
     }
 
     pub(super) fn remove(&self, key: &ObjectRef<R>) {
-        self.members().remove(key);
-    }
-
-    fn members(&self) -> MutexGuard<'_, HashMap<ObjectRef<R>, Member>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+        self.members.lock().remove(key);
     }
 }
 

@@ -1,15 +1,13 @@
 //! Maps events to the components to requeue, and runs the program around a component.
 
-use std::{
-    process::ExitCode,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{process::ExitCode, sync::Arc};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResourceExt, Resource, ResourceExt};
 use kube_runtime::reflector::{ObjectRef, Store};
 use kyma_api::{Reason, names};
 use kyma_targets::SecretKey;
+use parking_lot::Mutex;
 
 use super::{Driver, FailureTimes, JoinedReads, UidSet};
 use crate::{
@@ -66,7 +64,7 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
     let by_secret: ComponentIndex<C::Resource> = Arc::default();
     let by_target: ComponentIndex<C::Resource> = Arc::default();
     let targets = Arc::clone(&by_target);
-    driver.runtime.brake.set_target_counter(move || lock(&targets).dependencies());
+    driver.runtime.brake.set_target_counter(move || targets.lock().dependencies());
     requeue_on_access_change(&driver.runtime, &by_secret, &driver.trigger, &driver.watches);
     let watching = Arc::clone(&driver);
     let store = reconciler.store();
@@ -82,8 +80,8 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
                 }
             }
             Change::Deleted(key) => {
-                lock(&by_secret).remove(key);
-                lock(&by_target).remove(key);
+                by_secret.lock().remove(key);
+                by_target.lock().remove(key);
                 watching.gone(key);
             }
             Change::Listing => {
@@ -238,7 +236,7 @@ fn requeue_on_access_change<R>(
         if let AccessChange::Applied(meta) | AccessChange::Deleted(meta) = change {
             watches.access_changed(meta.name.as_deref().unwrap_or_default());
         }
-        let index = lock(&by_secret);
+        let index = by_secret.lock();
         match change.secret() {
             Some(name) => index.dependents(&name.to_owned()).cloned().for_each(|key| trigger.enqueue(key)),
             None => index.objects().cloned().for_each(|key| trigger.enqueue(key)),
@@ -255,12 +253,8 @@ fn index_component<R: crate::ComponentResource>(
 ) {
     let secret = contract.and_then(|contract| contract.spec.target.kubeconfig_secret_ref);
     let target = secret.as_ref().map(|reference| format!("{}/{}", reference.name, reference.key));
-    lock(by_target).set(ObjectRef::from_obj(resource), target);
-    lock(by_secret).set(ObjectRef::from_obj(resource), secret.map(|reference| reference.name));
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    by_target.lock().set(ObjectRef::from_obj(resource), target);
+    by_secret.lock().set(ObjectRef::from_obj(resource), secret.map(|reference| reference.name));
 }
 
 #[cfg(test)]

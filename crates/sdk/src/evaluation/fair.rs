@@ -1,8 +1,8 @@
 //! A semaphore that is fair between groups of requests.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 /// A semaphore that grants permits to the waiting groups in turn, and to the requests of one group in their order. A
@@ -35,7 +35,7 @@ impl FairSemaphore {
     /// Waits for a permit. A request ends when the future is dropped. Returns `None` only if the request was lost.
     pub(super) async fn acquire(&'static self, group: &str) -> Option<Permit> {
         let granted = {
-            let mut queue = self.queue();
+            let mut queue = self.queue.lock();
             if queue.free > 0 {
                 queue.free -= 1;
                 return Some(Permit { semaphore: self });
@@ -45,10 +45,6 @@ impl FairSemaphore {
             granted
         };
         granted.await.ok()
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -78,7 +74,7 @@ impl Queue {
 impl Drop for Permit {
     fn drop(&mut self) {
         let next = {
-            let mut queue = self.semaphore.queue();
+            let mut queue = self.semaphore.queue.lock();
             let next = queue.pop();
             if next.is_none() {
                 queue.free += 1;

@@ -1,9 +1,9 @@
 //! Kymas whose names are too long for label values.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kyma_api::names;
+use parking_lot::Mutex;
 
 /// Names of Kymas that are longer than a label value, by their hashed label value.
 #[derive(Debug, Default)]
@@ -14,22 +14,18 @@ impl LongNames {
     pub fn add(&self, name: &str) {
         let value = names::label_value(name);
         if value != name {
-            self.lock().insert(value, name.to_owned());
+            self.0.lock().insert(value, name.to_owned());
         }
     }
 
     /// Removes a Kyma.
     pub fn remove(&self, name: &str) {
-        self.lock().remove(&names::label_value(name));
+        self.0.lock().remove(&names::label_value(name));
     }
 
     /// Returns the name of the Kyma for a value of the label `kyma-name`.
     pub fn name_of(&self, value: &str) -> String {
-        self.lock().get(value).cloned().unwrap_or_else(|| value.to_owned())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().get(value).cloned().unwrap_or_else(|| value.to_owned())
     }
 }
 
@@ -44,7 +40,7 @@ mod tests {
         names.add(&long);
         let value = names::label_value(&long);
         assert_eq!((names.name_of("short"), names.name_of(&value)), ("short".to_owned(), long.clone()));
-        assert_eq!(names.lock().len(), 1);
+        assert_eq!(names.0.lock().len(), 1);
         names.remove(&long);
         assert_eq!(names.name_of(&value), value);
     }

@@ -1,7 +1,9 @@
 //! Sessions with targets that are being opened.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::KymaKey;
 
@@ -19,38 +21,34 @@ pub struct PendingSession {
 impl PendingSessions {
     /// Begins to open the session of a Kyma.
     pub fn begin(&self, kyma: &KymaKey) -> PendingSession {
-        self.lock().insert(kyma.clone(), false);
+        self.0.lock().insert(kyma.clone(), false);
         PendingSession { pending_sessions: self.clone(), kyma: kyma.clone() }
     }
 
     /// Interrupts the opening of a Kyma's session, if it is under way: its access changed or its target stopped
     /// answering.
     pub fn interrupt(&self, kyma: &KymaKey) {
-        if let Some(is_interrupted) = self.lock().get_mut(kyma) {
+        if let Some(is_interrupted) = self.0.lock().get_mut(kyma) {
             *is_interrupted = true;
         }
     }
 
     /// Returns the number of sessions that are being opened.
     pub fn count(&self) -> usize {
-        self.lock().len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<KymaKey, bool>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().len()
     }
 }
 
 impl PendingSession {
     /// Reports whether the session was ended while it was opened, so that it must not be used.
     pub fn is_interrupted(&self) -> bool {
-        self.pending_sessions.lock().get(&self.kyma).copied().unwrap_or(true)
+        self.pending_sessions.0.lock().get(&self.kyma).copied().unwrap_or(true)
     }
 }
 
 impl Drop for PendingSession {
     fn drop(&mut self) {
-        self.pending_sessions.lock().remove(&self.kyma);
+        self.pending_sessions.0.lock().remove(&self.kyma);
     }
 }
 

@@ -1,7 +1,9 @@
 //! Shared cache of the labels of all Kymas.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 /// Labels of one Kyma.
 pub(crate) type Labels = BTreeMap<String, String>;
@@ -34,23 +36,23 @@ struct Entry {
 impl KymaLabels {
     /// Number of the last change.
     pub(crate) fn revision(&self) -> u64 {
-        self.read().revision
+        self.0.read().revision
     }
 
     /// The labels of a Kyma.
     pub(crate) fn get(&self, kyma: &str) -> Option<Arc<Labels>> {
-        self.read().kymas.get(kyma)?.labels.clone()
+        self.0.read().kymas.get(kyma)?.labels.clone()
     }
 
     /// Reports whether the labels of a Kyma may have changed after a revision.
     pub(crate) fn changed_since(&self, kyma: &str, revision: u64) -> bool {
-        let shared = self.read();
+        let shared = self.0.read();
         shared.forgotten > revision || shared.kymas.get(kyma).is_some_and(|entry| entry.revision > revision)
     }
 
     /// Sets the labels of a Kyma, or `None` if it is gone. Returns whether they changed.
     pub(crate) fn set(&self, kyma: String, labels: Option<Labels>) -> bool {
-        let mut shared = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.0.write();
         let before = shared.kymas.get(&kyma).and_then(|entry| entry.labels.as_deref());
         if before == labels.as_ref() {
             return false;
@@ -63,10 +65,6 @@ impl KymaLabels {
         shared.gone -= usize::from(replaced.is_some_and(|entry| entry.labels.is_none()));
         shared.forget_gone();
         true
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, LabelState> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -118,7 +116,7 @@ mod tests {
             let before = kymas.revision();
             assert!(kymas.set(at.to_string(), None) && kymas.changed_since(&at.to_string(), before));
         }
-        assert!(kymas.read().kymas.len() <= 2 * MAX_GONE + 2, "{}", kymas.read().kymas.len());
+        assert!(kymas.0.read().kymas.len() <= 2 * MAX_GONE + 2, "{}", kymas.0.read().kymas.len());
         assert!(kymas.changed_since("0", 0), "what was forgotten may have changed");
     }
 }

@@ -146,10 +146,11 @@ impl<K: Resource<DynamicType = ()> + Clone> ChangeDetector<K> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube_runtime::reflector;
+    use parking_lot::Mutex;
     use serde_json::{Value, json};
     use watcher::Event;
 
@@ -179,7 +180,7 @@ mod tests {
         let heard = Arc::clone(&told);
         let hook = move |change: Change<'_, ConfigMap>| {
             if !matches!(change, Change::Listing | Change::Listed) {
-                heard.lock().unwrap().push(matches!(change, Change::Deleted(_)));
+                heard.lock().push(matches!(change, Change::Deleted(_)));
             }
         };
         let mut detector =
@@ -191,7 +192,7 @@ mod tests {
                 detector.process_event(&event);
             }
         }
-        assert_eq!(*told.lock().unwrap(), [false, false]);
+        assert_eq!(*told.lock(), [false, false]);
         let held = store.get(&ObjectRef::new("a").within("n")).unwrap();
         assert_eq!(held.data.as_ref().unwrap()["x"], "1", "what was known of it stays");
     }

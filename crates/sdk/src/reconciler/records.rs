@@ -3,11 +3,11 @@
 use std::{
     collections::HashMap,
     hash::Hash,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use kyma_api::ErrorClass;
+use parking_lot::Mutex;
 
 use crate::{Failure, backoff::shares_delays, diagnosis::Diagnosis};
 
@@ -54,7 +54,7 @@ impl<Key: Eq + Hash> Records<Key> {
     /// Records that an event requested a reconcile. Requests while one is pending are merged.
     pub(super) fn record_request(&self, key: Key) {
         let now = Instant::now();
-        let mut records = self.lock();
+        let mut records = self.0.lock();
         let record = records.entry(key).or_default();
         record.first_request.get_or_insert(now);
         record.last_request = Some(now);
@@ -63,13 +63,13 @@ impl<Key: Eq + Hash> Records<Key> {
     /// Returns the time until the next reconcile is due; `None` if an event requested one or it is due. An earlier
     /// reconcile, which waited for its slot, may have handled the event of this one.
     pub(super) fn remaining_delay(&self, key: &Key, now: Instant) -> Option<Duration> {
-        let records = self.lock();
+        let records = self.0.lock();
         let record = records.get(key).filter(|record| record.first_request.is_none())?;
         record.next?.checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
     pub(super) fn begins(&self, key: Key, now: Instant) -> ReconcileStart {
-        let mut records = self.lock();
+        let mut records = self.0.lock();
         let record = records.entry(key).or_default();
         (record.began, record.next) = (Some(now), None);
         // The verification stays due until a reconcile succeeds.
@@ -83,19 +83,19 @@ impl<Key: Eq + Hash> Records<Key> {
 
     /// Records the end of a reconcile, or that it did not begin; without an event the next one begins after `delay`.
     pub(super) fn again_after(&self, key: Key, now: Instant, delay: Duration) {
-        let mut records = self.lock();
+        let mut records = self.0.lock();
         let record = records.entry(key).or_default();
         (record.began, record.next) = (None, Some(now + delay));
     }
 
     /// Records a successful reconcile; the next verification is due after `resync`.
     pub(super) fn verify_after(&self, key: Key, now: Instant, resync: Duration) {
-        self.lock().entry(key).or_default().verified_by = Some(now + resync);
+        self.0.lock().entry(key).or_default().verified_by = Some(now + resync);
     }
 
     /// Returns the time until the next verification; `None` if it is due, or no reconcile ever succeeded.
     pub(super) fn verifies_in(&self, key: &Key, now: Instant) -> Option<Duration> {
-        let due = self.lock().get(key)?.verified_by?;
+        let due = self.0.lock().get(key)?.verified_by?;
         due.checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
@@ -104,7 +104,7 @@ impl<Key: Eq + Hash> Records<Key> {
     pub(super) fn not_verified(&self, key: &Key, now: Instant, again: Duration) -> Option<Duration> {
         let left = self.verifies_in(key, now);
         if left.is_none()
-            && let Some(record) = self.lock().get_mut(key)
+            && let Some(record) = self.0.lock().get_mut(key)
         {
             record.verified_by = record.verified_by.map(|_| now + again);
         }
@@ -113,7 +113,7 @@ impl<Key: Eq + Hash> Records<Key> {
 
     /// Counts a failure and returns the number of failures in a row that share their delays.
     pub(super) fn failed(&self, key: Key, failure: &Failure) -> u32 {
-        let mut records = self.lock();
+        let mut records = self.0.lock();
         let record = records.entry(key).or_default();
         let before =
             record.failed.as_ref().filter(|failed| shares_delays(failed.last.reason, failure.reason));
@@ -123,21 +123,21 @@ impl<Key: Eq + Hash> Records<Key> {
     }
 
     pub(super) fn got_through(&self, key: &Key) {
-        if let Some(record) = self.lock().get_mut(key) {
+        if let Some(record) = self.0.lock().get_mut(key) {
             record.failed = None;
         }
     }
 
     /// Reports whether the target did not answer last time.
     pub(super) fn was_unreachable(&self, key: &Key) -> bool {
-        let records = self.lock();
+        let records = self.0.lock();
         let failed = records.get(key).and_then(|record| record.failed.as_ref());
         failed.is_some_and(|failed| failed.last.class == ErrorClass::Unreachable)
     }
 
     /// Returns the diagnosis of an object; `None` if it was never queued.
     pub(super) fn diagnosis(&self, key: &Key, now: Instant) -> Option<Diagnosis> {
-        let records = self.lock();
+        let records = self.0.lock();
         let record = records.get(key)?;
         let since = |then: Option<Instant>| then.map(|then| now.duration_since(then).as_secs_f64());
         let until = |then: Option<Instant>| then.map(|then| then.duration_since(now).as_secs_f64());
@@ -153,14 +153,10 @@ impl<Key: Eq + Hash> Records<Key> {
 
     /// Drops the records of deleted objects once they outnumber the existing ones.
     pub(super) fn forget(&self, there: usize, is_there: impl Fn(&Key) -> bool) {
-        let mut records = self.lock();
+        let mut records = self.0.lock();
         if records.len() > 2 * there + 64 {
             records.retain(|key, _| is_there(key));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Record>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -231,9 +227,9 @@ mod tests {
         let records = Records::default();
         assert_eq!(records.begins("a", Instant::now()).first_request, None, "only time led to it");
         records.record_request("a");
-        let first = records.lock()["a"].first_request;
+        let first = records.0.lock()["a"].first_request;
         records.record_request("a");
-        let last = records.lock()["a"].last_request;
+        let last = records.0.lock()["a"].last_request;
         let begins = || records.begins("a", Instant::now());
         let (second, third) = (begins(), begins());
         assert_eq!((second.first_request, second.last_request), (first, last));
@@ -267,12 +263,12 @@ mod tests {
             records.verify_after(key, Instant::now(), RESYNC);
         }
         records.forget(1000, |_| false);
-        assert_eq!(records.lock().len(), 1000);
+        assert_eq!(records.0.lock().len(), 1000);
         records.forget(3, |key| *key < 3);
-        assert_eq!(records.lock().len(), 3);
+        assert_eq!(records.0.lock().len(), 3);
         (3..60).for_each(|key| records.record_request(key));
         records.forget(0, |_| false);
-        assert_eq!(records.lock().len(), 60, "few are not worth it");
+        assert_eq!(records.0.lock().len(), 60, "few are not worth it");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Slots of running reconciles.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Maximum number of reconciles without a slot: they wait for one, or lent theirs while they wait for something else.
@@ -44,16 +45,12 @@ pub(crate) struct Slot {
 impl Slot {
     /// Awaits `wait` while another reconcile has the slot, then waits for a slot.
     pub(crate) async fn lend<T>(&self, wait: impl Future<Output = T>) -> T {
-        let Some(lent) = self.lock().take() else { return wait.await };
+        let Some(lent) = self.permit.lock().take() else { return wait.await };
         drop(lent);
         let result = wait.await;
         let permit = self.slots.acquire().await;
-        *self.lock() = permit;
+        *self.permit.lock() = permit;
         result
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<OwnedSemaphorePermit>> {
-        self.permit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use kyma_api::Reason;
+use parking_lot::Mutex;
 
 use crate::Failure;
 
@@ -47,20 +48,20 @@ impl Pulse {
 
     /// Records a complete list.
     pub(super) fn complete(&self) {
-        *self.failure() = None;
+        *self.last_failure.lock() = None;
         self.beat();
     }
 
     /// Records a failed call.
     pub(super) fn fail(&self, why: Failure) {
-        *self.failure() = Some(why);
+        *self.last_failure.lock() = Some(why);
     }
 
     /// Records a restart of the stream; `failed`: because a call failed.
     pub(super) fn stop(&self, failed: bool) {
         self.last.store(0, Ordering::Relaxed);
         if !failed {
-            *self.failure() = None;
+            *self.last_failure.lock() = None;
         }
     }
 
@@ -77,18 +78,14 @@ impl Pulse {
 
     /// Returns the failure of the last call, if it failed.
     pub(super) fn last_failure(&self) -> Option<Failure> {
-        self.failure().clone()
+        self.last_failure.lock().clone()
     }
 
     /// Reports whether a retry fails again until something on the target changes.
     pub(super) fn is_refused(&self) -> bool {
         let lasts =
             |why: &Failure| matches!(why.reason, Reason::TargetForbidden | Reason::TargetAnswerInvalid);
-        self.failure().as_ref().is_some_and(lasts)
-    }
-
-    fn failure(&self) -> MutexGuard<'_, Option<Failure>> {
-        self.last_failure.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last_failure.lock().as_ref().is_some_and(lasts)
     }
 }
 

@@ -4,10 +4,11 @@ use std::{
     collections::{HashMap, HashSet},
     fmt::Debug,
     hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use kyma_targets::{SecretKey, Streams};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -394,7 +395,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry<D>> {
-        self.inner.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.registry.lock()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -17,6 +17,7 @@ use kube::{
 };
 use kube_runtime::reflector::ObjectRef;
 use kyma_sdk::{Change, Failure, Reconciler, Runtime, Settings, Wait, api::Reason};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use testbed::until;
 use tokio::sync::Notify;
@@ -72,19 +73,19 @@ impl Stage {
         let verified = Arc::clone(&verifications);
         let reconciler = Reconciler::<ConfigMap>::new(&runtime).on_change(move |change| {
             if let Change::Deleted(key) = change {
-                ended.lock().unwrap().push(key.name.clone());
+                ended.lock().push(key.name.clone());
             }
         });
         let trigger = reconciler.trigger();
         let task = tokio::spawn(reconciler.run(move |map, context| {
             let name = map.name_any();
             let times = {
-                let mut seen = counted.lock().unwrap();
+                let mut seen = counted.lock();
                 let times = seen.entry(name.clone()).or_default();
                 *times += 1;
                 *times
             };
-            verified.lock().unwrap().extend(context.verifies().then(|| name.clone()));
+            verified.lock().extend(context.verifies().then(|| name.clone()));
             context.repaired(1);
             reconcile(name, times)
         }));
@@ -100,7 +101,7 @@ impl Stage {
     }
 
     fn times(&self, name: &str) -> usize {
-        self.seen.lock().unwrap().get(name).copied().unwrap_or_default()
+        self.seen.lock().get(name).copied().unwrap_or_default()
     }
 
     async fn until_times(&self, name: &str, times: usize) -> Result<()> {
@@ -199,7 +200,7 @@ async fn what_no_event_touched_is_verified_and_its_repairs_are_counted() -> Resu
     stage.until_times("a", 1).await?;
     let metrics = stage.runtime.process.metrics.clone();
     until("nothing happened for as long as the resync", SOON, || async {
-        Ok((!stage.verifications.lock().unwrap().is_empty()).then_some(()))
+        Ok((!stage.verifications.lock().is_empty()).then_some(()))
     })
     .await?;
     let repairs = || -> Result<usize> {
@@ -215,7 +216,7 @@ async fn what_no_event_touched_is_verified_and_its_repairs_are_counted() -> Resu
     let counted = counted.await?;
     {
         // The record of the brake is a ConfigMap of this namespace, which is reconciled, too.
-        let seen = stage.seen.lock().unwrap();
+        let seen = stage.seen.lock();
         let repeated = seen.values().sum::<usize>() - seen.len();
         assert!(counted <= repeated, "the first pass verifies nothing: {counted} repairs, {seen:?}");
     }
@@ -288,10 +289,8 @@ async fn what_is_gone_is_told_and_a_push_for_it_does_nothing() -> Result<()> {
     stage.put("a", json!({}), json!({})).await?;
     stage.until_times("a", 1).await?;
     stage.maps.delete("a", &DeleteParams::default()).await?;
-    until("it is told", SOON, || async {
-        Ok(stage.gone.lock().unwrap().contains(&"a".to_owned()).then_some(()))
-    })
-    .await?;
+    until("it is told", SOON, || async { Ok(stage.gone.lock().contains(&"a".to_owned()).then_some(())) })
+        .await?;
     stage.trigger.enqueue(ObjectRef::new("a").within(&stage.namespace));
     stage.put("b", json!({}), json!({})).await?;
     stage.until_times("b", 1).await?;

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -20,6 +20,7 @@ use kyma_sdk::{
     Content, Listener, ObjectEvent, Process, WatchSpec, WatchTimes, Watches,
     targets::{Grant, SecretKey},
 };
+use parking_lot::Mutex;
 use serde_json::json;
 use testbed::{Answer, Cluster, RequestMatcher, ScriptedServer, until};
 
@@ -45,21 +46,21 @@ impl Log {
         let log = self.clone();
         let listener =
             move |_: Option<&SecretKey>, _: &WatchSpec, event: &ObjectEvent, dependents: &[Dependent]| {
-                log.0.lock().unwrap().push((word(event), dependents.to_vec()));
+                log.0.lock().push((word(event), dependents.to_vec()));
             };
         Watches::with_times("test", process, times, listener)
     }
 
     async fn until(&self, wanted: &str) -> Result<Vec<Dependent>> {
         until(wanted, SOON, || async {
-            let seen = self.0.lock().unwrap();
+            let seen = self.0.lock();
             Ok(seen.iter().rev().find(|(word, _)| word == wanted).map(|(_, dependents)| dependents.clone()))
         })
         .await
     }
 
     fn count(&self, wanted: &str) -> usize {
-        self.0.lock().unwrap().iter().filter(|(word, _)| word == wanted).count()
+        self.0.lock().iter().filter(|(word, _)| word == wanted).count()
     }
 }
 
@@ -188,14 +189,14 @@ async fn whoever_joins_while_a_list_is_told_hears_of_it_too() -> Result<()> {
             if let Some(join) = join.get() {
                 join();
             }
-            heard.0.lock().unwrap().push((word(event), dependents.to_vec()));
+            heard.0.lock().push((word(event), dependents.to_vec()));
         };
     let watches = Watches::new("test", &Process::new()?, listener);
     let (late, through, watch_spec) = (watches.clone(), target.clone(), maps_in(&namespace));
     joining.set(Box::new(move || late.subscribe(&through, &"late", [watch_spec.clone()]).unwrap())).ok();
     watches.subscribe(&target, &"first", [maps_in(&namespace)])?;
     until("the late one is told", SOON, || async {
-        let told = log.0.lock().unwrap();
+        let told = log.0.lock();
         Ok((*told == [("listed a".to_owned(), vec!["first"]), ("listed a".to_owned(), vec!["late"])])
             .then_some(()))
     })
@@ -214,7 +215,7 @@ async fn event_at_which_the_listener_panicked_is_repeated() -> Result<()> {
             let word = word(event);
             let panics = word == "applied b" && is_first.swap(false, Ordering::Relaxed);
             assert!(!panics, "the test wants a panic at the first event of b");
-            heard.0.lock().unwrap().push((word, dependents.to_vec()));
+            heard.0.lock().push((word, dependents.to_vec()));
         };
     let process = Process::new()?;
     let watches = Watches::new("test", &process, listener);
@@ -235,11 +236,11 @@ struct JoinLog(Log);
 
 impl Listener<Dependent> for JoinLog {
     fn on_event(&self, _: Option<&SecretKey>, _: &WatchSpec, event: &ObjectEvent, dependents: &[Dependent]) {
-        self.0.0.lock().unwrap().push((word(event), dependents.to_vec()));
+        self.0.0.lock().push((word(event), dependents.to_vec()));
     }
 
     fn on_joined(&self, _: Option<&SecretKey>, _: &WatchSpec, dependent: &Dependent) {
-        self.0.0.lock().unwrap().push(("joined".to_owned(), vec![*dependent]));
+        self.0.0.lock().push(("joined".to_owned(), vec![*dependent]));
     }
 }
 
@@ -260,7 +261,7 @@ async fn joiner_of_a_listed_stream_gets_one_event_for_itself() -> Result<()> {
         watches.subscribe(&target, &dependent, [maps_in(&namespace)])?;
     }
     assert_eq!(log.count("joined"), 1, "both are subscribed already");
-    let seen = log.0.lock().unwrap().clone();
+    let seen = log.0.lock().clone();
     let of_first = seen.iter().filter(|(_, dependents)| dependents.contains(&"first"));
     assert_eq!(of_first.count(), 1, "{seen:?}");
     Ok(())

@@ -15,7 +15,7 @@ struct Calls(Arc<Mutex<Vec<Vec<Dependent>>>>);
 
 impl Calls {
     fn all(&self) -> Vec<Vec<Dependent>> {
-        self.0.lock().unwrap().clone()
+        self.0.lock().clone()
     }
 }
 
@@ -27,7 +27,7 @@ struct RecordingListener {
 
 impl Listener<Dependent> for RecordingListener {
     fn is_expensive(&self, _target: Option<&SecretKey>, _watch_spec: &WatchSpec) -> bool {
-        let mut left = self.panics_left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.panics_left.lock();
         let panics = *left > 0;
         *left = left.saturating_sub(1);
         assert!(!panics, "the test wants this panic");
@@ -35,7 +35,7 @@ impl Listener<Dependent> for RecordingListener {
     }
 
     fn on_event(&self, _: Option<&SecretKey>, _: &WatchSpec, _: &ObjectEvent, dependents: &[Dependent]) {
-        self.calls.0.lock().unwrap().push(dependents.to_vec());
+        self.calls.0.lock().push(dependents.to_vec());
     }
 }
 
