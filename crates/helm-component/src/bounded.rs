@@ -3,9 +3,9 @@
 use std::borrow::Borrow;
 use std::hash::Hash;
 use std::num::NonZeroUsize;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
 /// A cache with bounds on number and bytes; it evicts the least recently used values.
 pub(crate) struct BoundedCache<K, V> {
@@ -29,11 +29,11 @@ impl<K: Hash + Eq, V: Clone> BoundedCache<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.entries().values.get(key).cloned()
+        self.entries.lock().values.get(key).cloned()
     }
 
     pub(crate) fn put(&self, key: K, value: V) {
-        let (mut entries, size) = (self.entries(), (self.size)(&value));
+        let (mut entries, size) = (self.entries.lock(), (self.size)(&value));
         // A value that is too large would evict all others, and then itself.
         let fits = size <= self.max_bytes;
         let out = if fits { entries.values.push(key, value) } else { entries.values.pop_entry(&key) };
@@ -46,13 +46,9 @@ impl<K: Hash + Eq, V: Clone> BoundedCache<K, V> {
     }
 
     pub(crate) fn clear(&self) {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         entries.values.clear();
         entries.bytes = 0;
-    }
-
-    fn entries(&self) -> MutexGuard<'_, Entries<K, V>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Wiring of the component to the driver, and the program around it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kyma_api::HelmComponent;
@@ -11,6 +11,7 @@ use kyma_sdk::{
     Runtime, Waker, drive,
 };
 use kyma_targets::ServiceAccount;
+use parking_lot::Mutex;
 
 use crate::account::Accounts;
 use crate::args::{ContentArgs, Flags};
@@ -139,7 +140,7 @@ impl HelmComponents {
 
     fn wakes(&self, context: &Context<HelmComponent>) {
         let waker = context.waker();
-        self.wakers.lock().unwrap_or_else(PoisonError::into_inner).insert(component_key(context), waker);
+        self.wakers.lock().insert(component_key(context), waker);
     }
 }
 
@@ -161,7 +162,7 @@ fn sources(content: &ContentArgs) -> Result<Sources, RunError> {
 
 /// Requeues a component. Reports whether it exists.
 fn wake(wakers: &Wakers, component_key: &ComponentKey) -> bool {
-    let wakers = wakers.lock().unwrap_or_else(PoisonError::into_inner);
+    let wakers = wakers.lock();
     let Some(waker) = wakers.get(component_key) else { return false };
     waker.wake();
     true
@@ -193,7 +194,7 @@ impl Component for HelmComponents {
         // Needed even if no pass ever stored a state.
         let component_key = ComponentKey::of(namespace, name);
         // First, so that nothing is transferred to a component that can no longer be requeued.
-        self.wakers.lock().unwrap_or_else(PoisonError::into_inner).remove(&component_key);
+        self.wakers.lock().remove(&component_key);
         self.shared.memory.forget(&component_key);
         self.shared.target_cache.forget(&component_key);
         self.shared.namespaces.forget(&component_key);

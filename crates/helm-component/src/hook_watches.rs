@@ -2,7 +2,7 @@
 //! before a reconcile reads it, so a result that a stream showed counts after the deletion.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kube::ResourceExt;
@@ -11,6 +11,7 @@ use kyma_api::{annotations, labels};
 use kyma_object_set::{GroupKind, Identity};
 use kyma_sdk::{ObjectEvent, Process, WatchSpec, Watches};
 use kyma_targets::{ComponentTarget, SecretKey};
+use parking_lot::Mutex;
 
 use crate::component_key::ComponentKey;
 use crate::hooks::{self, HookState};
@@ -77,7 +78,7 @@ impl HookWatches {
             let concerned: Vec<&ComponentKey> =
                 subscribers.iter().filter(|component_key| concerns(event, component_key)).collect();
             {
-                let mut state = lock(&listening);
+                let mut state = listening.lock();
                 for component_key in &concerned {
                     state.take(component_key, target, watch_spec, event);
                 }
@@ -103,7 +104,7 @@ impl HookWatches {
         let unhealthy = self.watches.unhealthy(target, watch_specs.to_vec());
         let is_awaited = unhealthy.iter().any(|(_, why)| why.is_none());
         is_awaited
-            .then(|| lock(&self.state).remaining_list_time(component_key, mark, Instant::now()))
+            .then(|| self.state.lock().remaining_list_time(component_key, mark, Instant::now()))
             .flatten()
     }
 
@@ -114,12 +115,12 @@ impl HookWatches {
         (mark, watch_specs): (&str, &[WatchSpec]),
         hooks: BTreeSet<Identity>,
     ) -> bool {
-        let _subscribing = lock(&self.subscribing);
+        let _subscribing = self.subscribing.lock();
         // A withdrawn target opens no streams: the change of its Secret requeues the component.
         if target.is_withdrawn() {
             return false;
         }
-        let streams = lock(&self.state).subscribe(target.key(), component_key, (mark, watch_specs), hooks);
+        let streams = self.state.lock().subscribe(target.key(), component_key, (mark, watch_specs), hooks);
         let refused = self.watches.subscribe(target, component_key, streams).err();
         if let Some(limit) = &refused {
             tracing::info!(component = %component_key.name, "{limit}; hooks are asked how they end");
@@ -129,7 +130,7 @@ impl HookWatches {
 
     /// Returns the state of a hook of the run with this mark, as streams showed it.
     pub(crate) fn hook_state(&self, component_key: &ComponentKey, mark: &str, hook: &Identity) -> HookState {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.awaited(component_key, mark, hook).map(|awaited| awaited.state.clone()).unwrap_or_default()
     }
 
@@ -140,15 +141,15 @@ impl HookWatches {
         mark: &str,
         hook: &Identity,
     ) -> Duration {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let awaited = state.awaited(component_key, mark, hook);
         awaited.map(|awaited| awaited.remaining_report_time(Instant::now())).unwrap_or_default()
     }
 
     /// Limits the subscriptions of a component to these runs, and drops the state of others.
     pub(crate) fn retain(&self, target: &ComponentTarget, component_key: &ComponentKey, marks: &[String]) {
-        let _subscribing = lock(&self.subscribing);
-        let left = lock(&self.state).retain(component_key, marks);
+        let _subscribing = self.subscribing.lock();
+        let left = self.state.lock().retain(component_key, marks);
         match left {
             Some(left) if left.is_empty() => self.watches.unsubscribe(component_key),
             Some(left) => {
@@ -162,15 +163,15 @@ impl HookWatches {
 
     /// Ends the streams of a target whose Secret changed. Known results of hooks stay.
     pub(crate) fn access_changed(&self, secret: &str) {
-        let _subscribing = lock(&self.subscribing);
+        let _subscribing = self.subscribing.lock();
         self.watches.access_changed(secret);
     }
 
     /// Removes a component that is gone.
     pub(crate) fn forget(&self, component_key: &ComponentKey) {
-        let _subscribing = lock(&self.subscribing);
+        let _subscribing = self.subscribing.lock();
         self.watches.unsubscribe(component_key);
-        lock(&self.state).subscriptions.remove(component_key);
+        self.state.lock().subscriptions.remove(component_key);
     }
 }
 
@@ -327,10 +328,6 @@ fn identity(kind: &GroupKind, object: &DynamicObject) -> Identity {
     let metadata = &object.metadata;
     let name = metadata.name.as_deref().unwrap_or_default();
     Identity::new(&kind.group, &kind.kind, metadata.namespace.as_deref(), name)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

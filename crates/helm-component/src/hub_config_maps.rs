@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -10,6 +9,7 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
 use kyma_sdk::{Index, Revision, hub_watch};
+use parking_lot::Mutex;
 
 use crate::component_key::ComponentKey;
 
@@ -23,17 +23,17 @@ pub(crate) struct HubConfigMaps {
 impl HubConfigMaps {
     /// Returns the revision of the ConfigMap of this name that the watch has reported last.
     pub(crate) fn revision(&self, name: &str) -> Option<Revision> {
-        lock(&self.known).revisions.get(name).cloned()
+        self.known.lock().revisions.get(name).cloned()
     }
 
     /// Requeues the component when one of these objects changes. Replaces its earlier subscription.
     pub(crate) fn subscribe(&self, component_key: &ComponentKey, names: impl IntoIterator<Item = String>) {
-        lock(&self.subscribers).set(component_key.clone(), names);
+        self.subscribers.lock().set(component_key.clone(), names);
     }
 
     /// Removes a component that is gone.
     pub(crate) fn forget(&self, component_key: &ComponentKey) {
-        lock(&self.subscribers).remove(component_key);
+        self.subscribers.lock().remove(component_key);
     }
 
     /// Watches the `ConfigMap`s without end and requeues the components that use a changed one.
@@ -42,9 +42,9 @@ impl HubConfigMaps {
         let mut events = pin!(hub_watch(api, watcher::Config::default()));
         while let Some(event) = events.next().await {
             let Ok(event) = event else { continue };
-            let changed = lock(&self.known).take(event);
+            let changed = self.known.lock().take(event);
             for name in changed {
-                let waiting: Vec<ComponentKey> = lock(&self.subscribers).dependents(&name).cloned().collect();
+                let waiting: Vec<ComponentKey> = self.subscribers.lock().dependents(&name).cloned().collect();
                 waiting.iter().for_each(&wake);
             }
         }
@@ -87,10 +87,6 @@ impl ConfigMapRevisions {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Secrets of the hub that components use, and the components to requeue when one changes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kyma_api::{HelmComponent, labels};
 use kyma_sdk::{Access, Index, Revision};
+use parking_lot::Mutex;
 
 use crate::args::HubArgs;
 use crate::component_key::ComponentKey;
@@ -73,20 +73,16 @@ impl HubSecrets {
 
     /// Requeues the component when one of these objects changes. Replaces its earlier subscription.
     pub(crate) fn subscribe(&self, component_key: &ComponentKey, names: impl IntoIterator<Item = String>) {
-        self.subscribers().set(component_key.clone(), names);
+        self.subscribers.lock().set(component_key.clone(), names);
     }
 
     /// Returns the components to requeue after a change of this Secret.
     pub(crate) fn subscribers_of(&self, name: &str) -> Vec<ComponentKey> {
-        self.subscribers().dependents(&name.to_owned()).cloned().collect()
+        self.subscribers.lock().dependents(&name.to_owned()).cloned().collect()
     }
 
     /// Removes a component that is gone.
     pub(crate) fn forget(&self, component_key: &ComponentKey) {
-        self.subscribers().remove(component_key);
-    }
-
-    fn subscribers(&self) -> MutexGuard<'_, Index<String, ComponentKey>> {
-        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.subscribers.lock().remove(component_key);
     }
 }

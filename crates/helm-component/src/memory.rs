@@ -1,7 +1,7 @@
 //! In-memory state of each component between reconciles. All of it can be rebuilt.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -12,6 +12,7 @@ use kyma_api::{
 };
 use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Identity, Inventory, Kinds};
+use parking_lot::Mutex;
 
 use crate::component_key::ComponentKey;
 use crate::content::LoadedContent;
@@ -158,7 +159,7 @@ impl Memory {
     /// record could not be read before.
     pub(crate) fn recall(&self, component_key: &ComponentKey, component: &HelmComponent) -> ComponentState {
         let uid = component.metadata.uid.clone().unwrap_or_default();
-        match self.states().get(component_key) {
+        match self.states.lock().get(component_key) {
             Some((held, state)) if *held == uid && !state.recorded.encoding.is_unread() => state.clone(),
             _ => {
                 let recorded = RecordedStatus::of(component);
@@ -177,16 +178,12 @@ impl Memory {
     /// Stores the state of a component.
     pub(crate) fn keep(&self, component_key: ComponentKey, component: &HelmComponent, state: ComponentState) {
         let uid = component.metadata.uid.clone().unwrap_or_default();
-        self.states().insert(component_key, (uid, state));
+        self.states.lock().insert(component_key, (uid, state));
     }
 
     /// Forgets a component.
     pub(crate) fn forget(&self, component_key: &ComponentKey) {
-        self.states().remove(component_key);
-    }
-
-    fn states(&self) -> MutexGuard<'_, HashMap<ComponentKey, (String, ComponentState)>> {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+        self.states.lock().remove(component_key);
     }
 }
 

@@ -4,7 +4,7 @@
 mod read_times;
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -12,6 +12,7 @@ use kube::api::ApiResource;
 use kube::core::DynamicObject;
 use kyma_sdk::{ObjectEvent, Process, WatchSpec, Watches};
 use kyma_targets::{ComponentTarget, SecretKey};
+use parking_lot::Mutex;
 
 use crate::component_key::ComponentKey;
 use read_times::ReadTimes;
@@ -72,7 +73,7 @@ impl Namespaces {
                 watch_spec.fields.as_deref().and_then(|fields| fields.strip_prefix(NAME_SELECTOR_PREFIX));
             let Some(name) = name else { return };
             let phase = phase(event);
-            let is_news = lock(&listening).record_phase((target.cloned(), name.to_owned()), phase);
+            let is_news = listening.lock().record_phase((target.cloned(), name.to_owned()), phase);
             if phase == WatchedPhase::NotTerminating && is_news {
                 subscribers.iter().for_each(&wake);
             }
@@ -87,7 +88,7 @@ impl Namespaces {
         component_key: &ComponentKey,
         names: BTreeSet<String>,
     ) {
-        let _subscribing = lock(&self.subscribing);
+        let _subscribing = self.subscribing.lock();
         // A withdrawn target opens no streams, so no subscription is stored: the change of its Secret requeues the
         // component.
         if target.is_withdrawn() {
@@ -95,7 +96,7 @@ impl Namespaces {
         }
         let names: BTreeSet<String> = names.into_iter().take(MAX_WATCHED_NAMESPACES).collect();
         let keys = names.iter().map(|name| key(target, name)).collect();
-        if !lock(&self.state).subscribe(component_key, keys) {
+        if !self.state.lock().subscribe(component_key, keys) {
             return;
         }
         if let Err(limit) =
@@ -107,7 +108,7 @@ impl Namespaces {
 
     /// Returns the state of a namespace that a component waits for.
     pub(crate) fn phase(&self, target: &ComponentTarget, name: &str) -> WatchedPhase {
-        let phase = lock(&self.state).phases.get(&key(target, name)).copied();
+        let phase = self.state.lock().phases.get(&key(target, name)).copied();
         match phase {
             Some(phase) if self.watches.is_healthy(target, [watch_spec(name)]) => phase,
             _ => WatchedPhase::Unknown,
@@ -116,31 +117,31 @@ impl Namespaces {
 
     /// Reports whether a component read the namespace a moment ago and found it.
     pub(crate) fn was_read(&self, target: &ComponentTarget, name: &str) -> bool {
-        lock(&self.state).read.has(&key(target, name), Instant::now())
+        self.state.lock().read.has(&key(target, name), Instant::now())
     }
 
     /// Records that a namespace exists.
     pub(crate) fn record_read(&self, target: &ComponentTarget, name: &str) {
-        lock(&self.state).read.record(key(target, name), Instant::now());
+        self.state.lock().read.record(key(target, name), Instant::now());
     }
 
     /// Records that a namespace is gone or is being deleted.
     pub(crate) fn forget_read(&self, target: &ComponentTarget, name: &str) {
-        lock(&self.state).read.remove(&key(target, name));
+        self.state.lock().read.remove(&key(target, name));
     }
 
     /// Ends the streams of a target whose Secret changed, and drops the state that they reported.
     pub(crate) fn access_changed(&self, secret: &str) {
-        let _subscribing = lock(&self.subscribing);
+        let _subscribing = self.subscribing.lock();
         self.watches.access_changed(secret);
-        lock(&self.state).access_changed(secret);
+        self.state.lock().access_changed(secret);
     }
 
     /// Removes a component that is gone.
     pub(crate) fn forget(&self, component_key: &ComponentKey) {
-        let _subscribing = lock(&self.subscribing);
+        let _subscribing = self.subscribing.lock();
         self.watches.unsubscribe(component_key);
-        lock(&self.state).subscribe(component_key, BTreeSet::new());
+        self.state.lock().subscribe(component_key, BTreeSet::new());
     }
 }
 
@@ -208,10 +209,6 @@ fn phase(event: &ObjectEvent) -> WatchedPhase {
         ObjectEvent::Deleted(_) => false,
     };
     if terminating { WatchedPhase::Terminating } else { WatchedPhase::NotTerminating }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

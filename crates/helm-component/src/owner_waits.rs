@@ -2,7 +2,8 @@
 //! place changes nothing on the target, so no watch of the target shows that the objects are free.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::component_key::ComponentKey;
 
@@ -16,26 +17,22 @@ impl OwnerWaits {
     /// Replaces the owners for which a component waits.
     pub(crate) fn set(&self, component_key: &ComponentKey, owners: BTreeSet<String>) {
         if owners.is_empty() {
-            self.waiting().remove(component_key);
+            self.waiting.lock().remove(component_key);
         } else {
-            self.waiting().insert(component_key.clone(), owners);
+            self.waiting.lock().insert(component_key.clone(), owners);
         }
     }
 
     /// Returns the components that wait for an owner that was deleted from the hub.
     pub(crate) fn of(&self, gone: &ComponentKey) -> Vec<ComponentKey> {
-        let waiting = self.waiting();
+        let waiting = self.waiting.lock();
         let of_owner = waiting.iter().filter(|(_, owners)| owners.contains(&*gone.owner));
         of_owner.map(|(component_key, _)| component_key.clone()).collect()
     }
 
     /// Removes a deleted component.
     pub(crate) fn forget(&self, component_key: &ComponentKey) {
-        self.waiting().remove(component_key);
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, HashMap<ComponentKey, BTreeSet<String>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock().remove(component_key);
     }
 }
 

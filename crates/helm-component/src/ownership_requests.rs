@@ -2,10 +2,10 @@
 //! the requesting component, so that an object that moves between components is neither deleted nor recreated.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kyma_object_set::Identity;
 use kyma_targets::{ComponentTarget, SecretKey, ServiceAccount};
+use parking_lot::Mutex;
 
 use crate::component_key::ComponentKey;
 
@@ -61,7 +61,7 @@ impl OwnershipRequests {
         if objects.is_empty() {
             return;
         }
-        let mut by_component = self.by_component();
+        let mut by_component = self.by_component.lock();
         let others = by_component.iter().filter(|(one, _)| *one != component_key);
         let room =
             MAX_OWNERSHIP_REQUESTS.saturating_sub(others.map(|(_, requested)| requested.objects.len()).sum());
@@ -85,7 +85,7 @@ impl OwnershipRequests {
         component_key: &ComponentKey,
         wanted: impl Fn(&Identity) -> bool,
     ) {
-        let mut by_component = self.by_component();
+        let mut by_component = self.by_component.lock();
         let Some(requested) = by_component.get_mut(component_key) else { return };
         requested.objects.retain(|identity| requested.scope == *scope && wanted(identity));
         if requested.objects.is_empty() {
@@ -100,7 +100,7 @@ impl OwnershipRequests {
         scope: &TargetScope,
         component_key: &ComponentKey,
     ) -> BTreeMap<Identity, ComponentKey> {
-        let by_component = self.by_component();
+        let by_component = self.by_component.lock();
         let others =
             by_component.iter().filter(|(one, requested)| *one != component_key && requested.scope == *scope);
         let mut wanted = BTreeMap::new();
@@ -118,11 +118,7 @@ impl OwnershipRequests {
 
     /// Removes all requests of a component: it is gone, is being removed, or adopts no objects.
     pub(crate) fn forget(&self, component_key: &ComponentKey) {
-        self.by_component().remove(component_key);
-    }
-
-    fn by_component(&self) -> MutexGuard<'_, HashMap<ComponentKey, RequestedObjects>> {
-        self.by_component.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_component.lock().remove(component_key);
     }
 }
 
@@ -175,7 +171,7 @@ mod tests {
         assert_eq!(by_others(&here, &a), maps(&["y"]), "one of two still wants it");
         requests.retain(&here, &b, |_| false);
         requests.retain(&here, &a, |_| true);
-        assert!(requests.by_component().is_empty());
+        assert!(requests.by_component.lock().is_empty());
     }
 
     #[test]
@@ -187,7 +183,7 @@ mod tests {
         assert!(requests.by_others(&here, &a).is_empty());
         assert_eq!(names(&requests.by_others(&there, &a)), maps(&["y"]));
         requests.retain(&TargetScope::default(), &b, |_| true);
-        assert!(requests.by_component().is_empty());
+        assert!(requests.by_component.lock().is_empty());
     }
 
     #[test]

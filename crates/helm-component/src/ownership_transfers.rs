@@ -2,9 +2,9 @@
 //! other event reports them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kyma_object_set::{Entry, Identity};
+use parking_lot::Mutex;
 
 use crate::component_key::ComponentKey;
 use crate::ownership_requests::TargetScope;
@@ -45,7 +45,7 @@ impl OwnershipTransfers {
         if objects.is_empty() {
             return;
         }
-        let mut all = self.received();
+        let mut all = self.received.lock();
         // A component that moved to another target has left all objects on the old one.
         all.retain(|one, received| one != new_owner || received.scope.has_same_target(scope));
         let mut room =
@@ -81,7 +81,7 @@ impl OwnershipTransfers {
         scope: &TargetScope,
         component_key: &ComponentKey,
     ) -> BTreeMap<Identity, Entry> {
-        let all = self.received();
+        let all = self.received.lock();
         let received = all.get(component_key).filter(|received| received.scope.has_same_target(scope));
         received.map(|received| received.objects.clone()).unwrap_or_default()
     }
@@ -89,7 +89,7 @@ impl OwnershipTransfers {
     /// Removes an object that the new owner has settled, unless it received another one of that name since it read
     /// `seen`.
     pub(crate) fn settle(&self, component_key: &ComponentKey, identity: &Identity, seen: &Entry) {
-        let mut all = self.received();
+        let mut all = self.received.lock();
         let Some(received) = all.get_mut(component_key) else { return };
         if received.objects.get(identity) == Some(seen) {
             received.objects.remove(identity);
@@ -101,11 +101,7 @@ impl OwnershipTransfers {
 
     /// Removes the objects of a component that is gone.
     pub(crate) fn forget(&self, component_key: &ComponentKey) {
-        self.received().remove(component_key);
-    }
-
-    fn received(&self) -> MutexGuard<'_, HashMap<ComponentKey, ReceivedObjects>> {
-        self.received.lock().unwrap_or_else(PoisonError::into_inner)
+        self.received.lock().remove(component_key);
     }
 }
 
@@ -149,16 +145,16 @@ mod tests {
         let woken = Arc::<Mutex<Vec<ComponentKey>>>::default();
         let waking = Arc::clone(&woken);
         let ownership_transfers = OwnershipTransfers::new(move |new_owner| {
-            waking.lock().unwrap().push(new_owner.clone());
+            waking.lock().push(new_owner.clone());
             true
         });
         let (here, new_owner) = (target("here"), ComponentKey::of("hub", "b"));
         ownership_transfers.record(&here, &new_owner, BTreeMap::new());
-        assert!(woken.lock().unwrap().is_empty());
+        assert!(woken.lock().is_empty());
         for name in ["x", "y"] {
             ownership_transfers.record(&here, &new_owner, known(name));
         }
-        assert_eq!(*woken.lock().unwrap(), vec![new_owner.clone(); 2]);
+        assert_eq!(*woken.lock(), vec![new_owner.clone(); 2]);
         let seen = ownership_transfers.received_by(&here, &new_owner);
         assert_eq!(names(&seen), ["x", "y"]);
         assert!(ownership_transfers.received_by(&here, &ComponentKey::of("hub", "a")).is_empty());
@@ -166,7 +162,7 @@ mod tests {
         ownership_transfers.settle(&new_owner, &map("x"), &seen[&map("x")]);
         assert_eq!(names(&ownership_transfers.received_by(&here, &new_owner)), ["y"]);
         ownership_transfers.settle(&new_owner, &map("y"), &seen[&map("y")]);
-        assert!(ownership_transfers.received().is_empty());
+        assert!(ownership_transfers.received.lock().is_empty());
     }
 
     #[test]
@@ -192,7 +188,7 @@ mod tests {
     fn nothing_is_recorded_for_a_missing_component() {
         let ownership_transfers = OwnershipTransfers::new(|_| false);
         ownership_transfers.record(&target("here"), &ComponentKey::of("hub", "b"), known("x"));
-        assert!(ownership_transfers.received().is_empty());
+        assert!(ownership_transfers.received.lock().is_empty());
     }
 
     #[test]
@@ -205,7 +201,7 @@ mod tests {
         assert!(ownership_transfers.received_by(&here, &new_owner).is_empty());
         assert_eq!(names(&ownership_transfers.received_by(&there, &new_owner)), ["y"]);
         ownership_transfers.forget(&new_owner);
-        assert!(ownership_transfers.received().is_empty());
+        assert!(ownership_transfers.received.lock().is_empty());
     }
 
     #[test]

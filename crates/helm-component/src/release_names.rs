@@ -1,13 +1,14 @@
 //! Default release names that two components of a target would share: release names have no dots, so the components
 //! `a.b` and `a-b` both get the release `a-b`.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use kyma_api::{HelmComponent, Reason, condition};
 use kyma_sdk::{Context, Failure, Index};
+use parking_lot::Mutex;
 
 use crate::component_key::ComponentKey;
 use crate::plan::Operation;
@@ -30,21 +31,17 @@ pub(crate) struct AlteredNames {
 impl AlteredNames {
     /// Removes a component that is gone, or whose spec names its release.
     pub(crate) fn forget(&self, component_key: &ComponentKey) {
-        self.components().remove(component_key);
+        self.components.lock().remove(component_key);
     }
 
     fn add(&self, component_key: &ComponentKey, name: &str) {
         let key = (Arc::clone(&component_key.namespace), name.to_owned());
-        self.components().set(component_key.clone(), [key]);
+        self.components.lock().set(component_key.clone(), [key]);
     }
 
     fn contains(&self, namespace: &Arc<str>, name: &str) -> bool {
         let key = (Arc::clone(namespace), name.to_owned());
-        self.components().dependents(&key).next().is_some()
-    }
-
-    fn components(&self) -> MutexGuard<'_, Index<(Arc<str>, String), ComponentKey>> {
-        self.components.lock().unwrap_or_else(PoisonError::into_inner)
+        self.components.lock().dependents(&key).next().is_some()
     }
 }
 

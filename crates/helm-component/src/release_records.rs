@@ -172,9 +172,9 @@ mod tests {
     async fn a_list_under_way_serves_nobody_who_came_after_it_began() {
         let (records, target) = (ReleaseRecords::default(), Target::default());
         let (open, gate) = tokio::sync::oneshot::channel();
-        let gate = std::sync::Mutex::new(Some(gate));
+        let gate = parking_lot::Mutex::new(Some(gate));
         let slow = || {
-            let (listing, gate) = (target.list(), gate.lock().unwrap().take());
+            let (listing, gate) = (target.list(), gate.lock().take());
             async move {
                 if let Some(gate) = gate {
                     gate.await.unwrap();

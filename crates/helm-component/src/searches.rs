@@ -5,12 +5,13 @@
 //! another one first waits for further components.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kyma_object_set::sweep::{self, SearchResult, UnlistablePolicy};
 use kyma_object_set::{CallError, Cluster, Ownership};
 use kyma_sdk::ReconcileContext;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -82,14 +83,10 @@ impl Searches {
     }
 
     fn enter(&self, key: SearchKey) -> SearchEntry<'_> {
-        let mut targets = self.targets();
+        let mut targets = self.targets.lock();
         targets.remove_idle();
         let target = Arc::clone(targets.entries.entry(key.clone()).or_default());
         SearchEntry { target, _cleanup: Cleanup { searches: self, key } }
-    }
-
-    fn targets(&self) -> MutexGuard<'_, Targets> {
-        self.targets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -132,7 +129,7 @@ struct Cleanup<'a> {
 
 impl Drop for Cleanup<'_> {
     fn drop(&mut self) {
-        let mut targets = self.searches.targets();
+        let mut targets = self.searches.targets.lock();
         if targets.entries.get(&self.key).is_some_and(|target| Arc::strong_count(target) == 1) {
             targets.idle.push_back((Instant::now(), self.key.clone()));
         }
@@ -191,7 +188,7 @@ impl TargetSearches {
     /// each kind, which slows down the removals that the next search could serve too.
     async fn gather(&self) {
         let gathering = async {
-            while self.waiting().len() < MAX_OWNERS {
+            while self.waiting.lock().len() < MAX_OWNERS {
                 if timeout(GATHERING_INTERVAL, self.joined.notified()).await.is_err() {
                     return;
                 }
@@ -207,13 +204,13 @@ impl TargetSearches {
     }
 
     fn join(&self, owner: &str, sender: oneshot::Sender<Result<SearchResult, CallError>>) {
-        self.waiting().entry(owner.to_owned()).or_default().push(sender);
+        self.waiting.lock().entry(owner.to_owned()).or_default().push(sender);
         self.joined.notify_one();
     }
 
     /// Takes the owners of the next search; `own` is among them.
     fn take_batch(&self, own: &str) -> PendingSearches {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         let mut batch = PendingSearches::new();
         batch.extend(waiting.remove_entry(own));
         while batch.len() < MAX_OWNERS
@@ -222,10 +219,6 @@ impl TargetSearches {
             batch.insert(owner, senders);
         }
         batch
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, PendingSearches> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -286,11 +279,11 @@ mod tests {
 
         advance(MAX_PAUSE_BETWEEN_SEARCHES * 2).await;
         drop(searches.enter(other.clone()));
-        assert!(searches.targets().entries.contains_key(&key), "a component searches");
+        assert!(searches.targets.lock().entries.contains_key(&key), "a component searches");
         drop(kept);
         advance(MAX_PAUSE_BETWEEN_SEARCHES * 2).await;
         drop(searches.enter(other.clone()));
-        let targets = searches.targets();
+        let targets = searches.targets.lock();
         assert_eq!(targets.entries.keys().collect::<Vec<_>>(), [&other]);
         assert_eq!(targets.idle.len(), 1);
     }
@@ -335,12 +328,12 @@ mod tests {
         let target = TargetSearches::default();
         for owner in 0..MAX_OWNERS + 5 {
             let (sender, _) = oneshot::channel();
-            target.waiting().insert(format!("owner-{owner:03}"), vec![sender]);
+            target.waiting.lock().insert(format!("owner-{owner:03}"), vec![sender]);
         }
         let last = format!("owner-{:03}", MAX_OWNERS + 4);
         let batch = target.take_batch(&last);
         assert_eq!(batch.len(), MAX_OWNERS);
         assert!(batch.contains_key(&last));
-        assert_eq!(target.waiting().len(), 5);
+        assert_eq!(target.waiting.lock().len(), 5);
     }
 }

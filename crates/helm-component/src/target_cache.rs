@@ -12,7 +12,7 @@ mod targets;
 mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -21,6 +21,7 @@ use kyma_health::Health;
 use kyma_object_set::{Cluster, GroupKind, Identity, Inventory, Kinds, Mapping, ObservedObject};
 use kyma_sdk::{Content, Failure, Listener, ObjectEvent, Process, WatchLimit, WatchSpec, Watches};
 use kyma_targets::{ComponentTarget, SecretKey};
+use parking_lot::Mutex;
 
 use crate::component_key::ComponentKey;
 use crate::expressions::Rules;
@@ -110,7 +111,7 @@ impl TargetCache {
         watch_specs: Vec<WatchSpec>,
         rules: &Arc<Rules>,
     ) -> Result<(), WatchLimit> {
-        let _subscribing = self.subscribing();
+        let _subscribing = self.subscribing.lock();
         let subscription = Subscription::new(watch_specs.clone(), Arc::clone(rules));
         self.store.subscribe(target.key(), component_key, subscription);
         self.watches.subscribe(target, component_key, watch_specs)
@@ -203,20 +204,16 @@ impl TargetCache {
 
     /// Ends the streams of a target whose Secret changed, and drops the state that they reported.
     pub(crate) fn access_changed(&self, secret: &str) {
-        let _subscribing = self.subscribing();
+        let _subscribing = self.subscribing.lock();
         self.watches.access_changed(secret);
         self.store.access_changed(secret);
     }
 
     /// Removes a component that is gone.
     pub(crate) fn forget(&self, component_key: &ComponentKey) {
-        let _subscribing = self.subscribing();
+        let _subscribing = self.subscribing.lock();
         self.watches.unsubscribe(component_key);
         self.store.forget(component_key);
-    }
-
-    fn subscribing(&self) -> MutexGuard<'_, ()> {
-        self.subscribing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,13 +1,14 @@
 //! State behind the watches, by target.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::core::DynamicObject;
 use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, ObjectLocks, ObservedObject};
 use kyma_sdk::{ObjectEvent, WatchSpec};
 use kyma_targets::SecretKey;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::WatchedObject;
 use super::objects::AffectedComponents;
@@ -35,7 +36,7 @@ impl Store {
         component_key: &ComponentKey,
         subscription: Subscription,
     ) {
-        let mut targets = self.targets();
+        let mut targets = self.targets.lock();
         targets.leave_others(target, component_key);
         targets.register(target, component_key).subscribe(component_key, subscription);
     }
@@ -82,7 +83,7 @@ impl Store {
         revision: Option<u64>,
     ) {
         // Without a state no component uses the target any more, or its access has changed.
-        if let Some(state) = self.targets().get_mut(target) {
+        if let Some(state) = self.targets.lock().get_mut(target) {
             state.record_apply(identity, applied, revision);
         }
     }
@@ -93,7 +94,7 @@ impl Store {
         target: Option<&SecretKey>,
         component_key: &ComponentKey,
     ) -> (Arc<Discovery>, Arc<ObjectLocks>) {
-        let mut targets = self.targets();
+        let mut targets = self.targets.lock();
         let state = targets.register(target, component_key);
         (Arc::clone(&state.discovery), Arc::clone(&state.object_locks))
     }
@@ -121,28 +122,28 @@ impl Store {
         object: &DynamicObject,
     ) {
         let verdict = Verdict::by(rules, &identity.group_kind(), object);
-        if let Some(state) = self.targets().get_mut(target) {
+        if let Some(state) = self.targets.lock().get_mut(target) {
             state.judge(rules, identity, object, verdict);
         }
     }
 
     pub(super) fn all_judged(&self, target: Option<&SecretKey>, component_key: &ComponentKey) {
-        if let Some(state) = self.targets().get_mut(target) {
+        if let Some(state) = self.targets.lock().get_mut(target) {
             state.all_judged(component_key);
         }
     }
 
     pub(super) fn finished(&self, target: Option<&SecretKey>, inventory: &Inventory) -> Vec<Identity> {
-        let mut targets = self.targets();
+        let mut targets = self.targets.lock();
         targets.get_mut(target).map(|state| state.finished(inventory)).unwrap_or_default()
     }
 
     pub(super) fn forget(&self, component_key: &ComponentKey) {
-        self.targets().forget(component_key);
+        self.targets.lock().forget(component_key);
     }
 
     pub(super) fn access_changed(&self, secret: &str) {
-        self.targets().drop_secret(secret);
+        self.targets.lock().drop_secret(secret);
     }
 
     /// Returns whether expressions determine the health of a watch's objects.
@@ -178,12 +179,12 @@ impl Store {
             ObjectEvent::Applied(object) | ObjectEvent::Deleted(object) => std::slice::from_ref(&**object),
         };
         if !verdict::is_judged(watch_spec) {
-            return (self.targets(), vec![None; objects.len()]);
+            return (self.targets.lock(), vec![None; objects.len()]);
         }
         let mut rules = self.read(target, |state| Arc::clone(&state.rules));
         loop {
             let verdicts = verdict::verdicts(&rules, watch_spec, objects);
-            let targets = self.targets();
+            let targets = self.targets.lock();
             // A user changed the rules of a component meanwhile. That is rare, so this loop ends.
             match targets.get(target).map(|state| Arc::clone(&state.rules)) {
                 Some(now) if !Arc::ptr_eq(&now, &rules) => rules = now,
@@ -194,11 +195,7 @@ impl Store {
 
     /// Reads the state of a target; the default if it has none.
     fn read<T: Default>(&self, target: Option<&SecretKey>, what: impl FnOnce(&TargetState) -> T) -> T {
-        self.targets().get(target).map(what).unwrap_or_default()
-    }
-
-    fn targets(&self) -> MutexGuard<'_, TargetStates> {
-        self.targets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.targets.lock().get(target).map(what).unwrap_or_default()
     }
 }
 

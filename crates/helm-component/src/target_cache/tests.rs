@@ -65,7 +65,7 @@ async fn store_and_streams_change_together() -> Result<()> {
     for change in changes {
         let (runtime, (done, is_done)) = (tokio::runtime::Handle::current(), mpsc::channel());
         std::thread::scope(|scope| {
-            let others = target_cache.subscribing();
+            let others = target_cache.subscribing.lock();
             scope.spawn(move || {
                 let _within = runtime.enter();
                 change();

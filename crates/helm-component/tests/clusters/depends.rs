@@ -1,7 +1,7 @@
 //! Components that wait for other components, or for kinds of the target.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -14,6 +14,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
 use kyma_api::{HelmComponent, labels};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use testbed::{crd_is_served, until};
 use tokio::task::JoinHandle;
@@ -87,7 +88,7 @@ impl ComponentWatch {
         let task = tokio::spawn(async move {
             let mut events = std::pin::pin!(events.into_stream());
             while let Some(event) = events.next().await {
-                let mut seen = noted.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut seen = noted.lock();
                 match event {
                     // The first list may contain changes that came before the watch.
                     Ok(Event::Apply(component) | Event::InitApply(component)) if is_ready(&component) => {
@@ -102,15 +103,11 @@ impl ComponentWatch {
     }
 
     fn ready(&self, name: &str) -> Option<Instant> {
-        self.seen().ready.get(name).copied()
+        self.seen.lock().ready.get(name).copied()
     }
 
     fn gone(&self, prefix: &str) -> Vec<String> {
-        self.seen().gone.iter().filter(|name| name.starts_with(prefix)).cloned().collect()
-    }
-
-    fn seen(&self) -> MutexGuard<'_, ComponentEvents> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock().gone.iter().filter(|name| name.starts_with(prefix)).cloned().collect()
     }
 }
 

@@ -1,12 +1,13 @@
 //! A web server of files for the tests.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Result;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
 type Files = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
@@ -36,13 +37,13 @@ impl FileServer {
 
     /// Adds or replaces a file, and returns its URL.
     pub(crate) fn put(&self, path: &str, content: impl Into<Vec<u8>>) -> String {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.files.lock();
         files.insert(format!("/{path}"), content.into());
         format!("http://{}/{path}", self.address)
     }
 }
 
 async fn serve_file(State(files): State<Files>, uri: Uri) -> Result<Vec<u8>, StatusCode> {
-    let files = files.lock().unwrap_or_else(PoisonError::into_inner);
+    let files = files.lock();
     files.get(uri.path()).cloned().ok_or(StatusCode::NOT_FOUND)
 }

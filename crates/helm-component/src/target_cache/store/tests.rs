@@ -265,5 +265,5 @@ fn an_event_of_an_ended_stream_is_not_kept() {
     store.forget(&component_key());
     assert!(!take_metadata(&store, &ObjectEvent::Applied(intact(5))));
     store.record_apply(None, &identity(), (observed(&intact(6)), None), Some(6));
-    assert!(store.targets().get(None).is_none(), "no component uses the target");
+    assert!(store.targets.lock().get(None).is_none(), "no component uses the target");
 }
