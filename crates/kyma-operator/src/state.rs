@@ -1,12 +1,13 @@
 //! State shared by all reconciles: the indexes, the sessions with targets, and the triggers.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 use std::time::Instant;
 
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
 use kyma_sdk::{Index, KymaKey, LongNames, PendingSessions, Runtime, Trigger, Watches};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::admission::target_policies::Policies;
 use crate::args::KymaArgs;
@@ -101,29 +102,29 @@ impl State {
     }
 
     pub(crate) fn catalogue(&self) -> RwLockReadGuard<'_, Catalogue> {
-        self.catalogue.read().unwrap_or_else(PoisonError::into_inner)
+        self.catalogue.read()
     }
 
     pub(crate) fn catalogue_mut(&self) -> RwLockWriteGuard<'_, Catalogue> {
-        self.catalogue.write().unwrap_or_else(PoisonError::into_inner)
+        self.catalogue.write()
     }
 
     pub(crate) fn configs(&self) -> RwLockReadGuard<'_, Configs> {
-        self.configs.read().unwrap_or_else(PoisonError::into_inner)
+        self.configs.read()
     }
 
     pub(crate) fn configs_mut(&self) -> RwLockWriteGuard<'_, Configs> {
-        self.configs.write().unwrap_or_else(PoisonError::into_inner)
+        self.configs.write()
     }
 
     /// Locks the counts of Kymas by ModuleConfig.
     pub(crate) fn config_counts(&self) -> MutexGuard<'_, CountsByConfig> {
-        lock(&self.config_counts)
+        self.config_counts.lock()
     }
 
     /// Locks the Kymas without a decision since the start.
     pub(crate) fn initial_kymas(&self) -> MutexGuard<'_, InitialKymas> {
-        lock(&self.initial_kymas)
+        self.initial_kymas.lock()
     }
 
     /// Records a list of Kymas. Until all Kymas of the first list have a decision, the status of ModuleConfigs keeps
@@ -174,43 +175,43 @@ impl State {
     }
 
     pub(crate) fn components(&self) -> RwLockReadGuard<'_, Components> {
-        self.components.read().unwrap_or_else(PoisonError::into_inner)
+        self.components.read()
     }
 
     pub(crate) fn components_mut(&self) -> RwLockWriteGuard<'_, Components> {
-        self.components.write().unwrap_or_else(PoisonError::into_inner)
+        self.components.write()
     }
 
     pub(crate) fn kinds(&self) -> RwLockReadGuard<'_, Kinds> {
-        self.kinds.read().unwrap_or_else(PoisonError::into_inner)
+        self.kinds.read()
     }
 
     pub(crate) fn kinds_mut(&self) -> RwLockWriteGuard<'_, Kinds> {
-        self.kinds.write().unwrap_or_else(PoisonError::into_inner)
+        self.kinds.write()
     }
 
     pub(crate) fn sessions(&self) -> MutexGuard<'_, HashMap<KymaKey, Arc<Session>>> {
-        lock(&self.sessions)
+        self.sessions.lock()
     }
 
     /// Locks the states of the targets' Kymas.
     pub(crate) fn remotes(&self) -> MutexGuard<'_, Remotes> {
-        lock(&self.remotes)
+        self.remotes.lock()
     }
 
     /// Locks the states of the image-pull Secret on targets.
     pub(crate) fn pull_secrets(&self) -> MutexGuard<'_, Copies> {
-        lock(&self.pull_secrets)
+        self.pull_secrets.lock()
     }
 
     /// Locks the states of the policies on targets.
     pub(crate) fn policies(&self) -> MutexGuard<'_, Policies> {
-        lock(&self.policies)
+        self.policies.lock()
     }
 
     /// Locks the states of Manifests, with `--manifest-mirror`.
     pub(crate) fn manifests(&self) -> MutexGuard<'_, Manifests> {
-        lock(&self.manifests)
+        self.manifests.lock()
     }
 
     /// Ends a session after a failed call or a changed access Secret. State that it reported is forgotten.
@@ -255,38 +256,38 @@ impl State {
 
     /// Sets the access Secrets that the Kyma depends on.
     pub(crate) fn depends_on_secrets(&self, kyma: &KymaKey, secrets: Vec<String>) {
-        lock(&self.by_secret).set(kyma.clone(), secrets);
+        self.by_secret.lock().set(kyma.clone(), secrets);
     }
 
     /// Returns all Kymas that depend on an access Secret.
     pub(crate) fn with_secrets(&self) -> Vec<KymaKey> {
-        lock(&self.by_secret).objects().cloned().collect()
+        self.by_secret.lock().objects().cloned().collect()
     }
 
     /// Returns the Kymas that depend on this access Secret.
     pub(crate) fn of_secret(&self, secret: &str) -> Vec<KymaKey> {
-        lock(&self.by_secret).dependents(&secret.to_owned()).cloned().collect()
+        self.by_secret.lock().dependents(&secret.to_owned()).cloned().collect()
     }
 
     /// Sets the component kinds that the Kyma waits for.
     pub(crate) fn waits_for_kinds(&self, kyma: &KymaKey, kinds: Vec<GroupKind>) {
-        lock(&self.by_kind).set(kyma.clone(), kinds);
+        self.by_kind.lock().set(kyma.clone(), kinds);
     }
 
     /// Requeues Kymas that wait for a component kind.
     pub(crate) fn requeue_waiting_for(&self, kind: &GroupKind) {
-        let waiting: Vec<KymaKey> = lock(&self.by_kind).dependents(kind).cloned().collect();
+        let waiting: Vec<KymaKey> = self.by_kind.lock().dependents(kind).cloned().collect();
         self.requeue_all(&waiting);
     }
 
     /// Locks the results of the operator's writes that the watch has not delivered yet.
     pub(crate) fn own_writes(&self) -> MutexGuard<'_, OwnWrites> {
-        lock(&self.own_writes)
+        self.own_writes.lock()
     }
 
     /// Returns the Kymas that wait for another one to release their target.
     pub(crate) fn blocked(&self) -> Vec<KymaKey> {
-        lock(&self.blocked).iter().cloned().collect()
+        self.blocked.lock().iter().cloned().collect()
     }
 
     /// Sets whether the Kyma waits for another one to release its target.
@@ -296,18 +297,18 @@ impl State {
 
     /// Records that another operator handles the Kyma. Returns true if that is new.
     pub(crate) fn record_klm_kyma(&self, kyma: &KymaKey) -> bool {
-        lock(&self.klm_kymas).insert(kyma.clone())
+        self.klm_kymas.lock().insert(kyma.clone())
     }
 
     /// Returns the maintenance policy.
     pub(crate) fn maintenance(&self) -> Arc<Maintenance> {
-        Arc::clone(&self.maintenance.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.maintenance.read())
     }
 
     /// Sets the maintenance policy or the error of reading it.
     pub(crate) fn set_maintenance(&self, policy: Result<maintenance::Policy, String>) {
         let maintenance = Maintenance { policy, least: self.args.min_maintenance_window_size };
-        *self.maintenance.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(maintenance);
+        *self.maintenance.write() = Arc::new(maintenance);
     }
 
     /// Sets whether the Kyma depends on the maintenance policy.
@@ -317,7 +318,7 @@ impl State {
 
     /// Requeues Kymas that depend on the maintenance policy.
     pub(crate) fn requeue_awaiting_windows(&self) {
-        let waiting: Vec<KymaKey> = lock(&self.awaiting_windows).iter().cloned().collect();
+        let waiting: Vec<KymaKey> = self.awaiting_windows.lock().iter().cloned().collect();
         self.requeue_all(&waiting);
     }
 
@@ -341,12 +342,12 @@ impl State {
         self.pull_secrets().forget(kyma);
         self.policies().forget(kyma);
         self.own_writes().forget(kyma);
-        lock(&self.by_secret).remove(kyma);
-        lock(&self.by_kind).remove(kyma);
-        lock(&self.blocked).remove(kyma);
-        lock(&self.awaiting_windows).remove(kyma);
+        self.by_secret.lock().remove(kyma);
+        self.by_kind.lock().remove(kyma);
+        self.blocked.lock().remove(kyma);
+        self.awaiting_windows.lock().remove(kyma);
         self.long_names.remove(&kyma.name);
-        lock(&self.klm_kymas).remove(kyma);
+        self.klm_kymas.lock().remove(kyma);
         self.manifests().forget(kyma);
         self.metrics.forget(kyma);
         self.record_decision(kyma);
@@ -355,14 +356,10 @@ impl State {
 
 fn put(set: &Mutex<HashSet<KymaKey>>, kyma: &KymaKey, is_in: bool) {
     if is_in {
-        lock(set).insert(kyma.clone());
+        set.lock().insert(kyma.clone());
     } else {
-        lock(set).remove(kyma);
+        set.lock().remove(kyma);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

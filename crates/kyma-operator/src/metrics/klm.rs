@@ -2,11 +2,12 @@
 //! are mandatory.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use kube::ResourceExt;
 use kyma_api::{Kyma, KymaStatus, State, annotations, labels};
 use kyma_sdk::{KymaKey, Metrics, MetricsError};
+use parking_lot::Mutex;
 use prometheus::{GaugeVec, IntGauge, Opts};
 
 use crate::component::ComponentView;
@@ -101,7 +102,7 @@ impl KlmGauges {
             modules: modules.map(|module| (module.name.clone(), module.state)).collect(),
             mandatory: components.iter().filter(|view| view.mandatory).map(state_of).collect(),
         };
-        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut series = self.series.lock();
         let before = series.insert(key.clone(), now.clone());
         if before.as_ref() == Some(&now) {
             return;
@@ -133,7 +134,7 @@ impl KlmGauges {
 
     /// Removes the series of a deleted Kyma.
     pub(super) fn forget(&self, key: &KymaKey) {
-        let before = self.series.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        let before = self.series.lock().remove(key);
         if let Some(before) = before {
             self.remove(key, &before);
         }

@@ -74,16 +74,16 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(series(), [""; 0]);
-        let known = Arc::new(std::sync::Mutex::new(vec![("sample".to_owned(), Duration::from_mins(1))]));
+        let known = Arc::new(parking_lot::Mutex::new(vec![("sample".to_owned(), Duration::from_mins(1))]));
         let answers = Arc::clone(&known);
-        last.set_source(move || answers.lock().unwrap().clone());
+        last.set_source(move || answers.lock().clone());
         let shown = series();
         let [line] = shown.as_slice() else { panic!("{shown:?}") };
         let value: f64 = line.rsplit_once(' ').unwrap().1.parse().unwrap();
         let answered = Timestamp::from_duration(jiff::SignedDuration::from_secs_f64(value)).unwrap();
         let ago = Timestamp::now().duration_since(answered).as_secs();
         assert!(line.contains(r#"kyma_name="sample""#) && (60..90).contains(&ago), "{line}");
-        known.lock().unwrap().clear();
+        known.lock().clear();
         assert_eq!(series(), [""; 0]);
     }
 }

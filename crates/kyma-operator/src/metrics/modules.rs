@@ -1,12 +1,12 @@
 //! Metrics of the fleet's modules: number by state and reason, and time until a change is Ready.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kyma_api::{KymaStatus, State};
 use kyma_sdk::{KymaKey, Metrics, MetricsError};
+use parking_lot::Mutex;
 use prometheus::{HistogramOpts, HistogramVec, IntGaugeVec, Opts};
 
 use crate::component::ComponentView;
@@ -54,7 +54,7 @@ impl ModuleMetrics {
         components: &[ComponentView],
         now: Timestamp,
     ) {
-        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = self.records.lock();
         let before = records.remove(key);
         for (module, took) in became_ready(before.as_ref(), components, now) {
             self.ready.with_label_values(&[module]).observe(took.as_secs_f64());
@@ -75,7 +75,7 @@ impl ModuleMetrics {
 
     /// Removes a deleted Kyma.
     pub(super) fn forget(&self, key: &KymaKey) {
-        let gone = self.records.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        let gone = self.records.lock().remove(key);
         self.count(gone.as_ref(), -1);
     }
 

@@ -1,13 +1,14 @@
 //! Writes the status of ModuleConfigs.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::{Api, ResourceExt};
 use kyma_api::{ModuleConfig, ModuleConfigStatus};
 use kyma_sdk::{Failure, Reconciler, Wait, apply_status, is_absent};
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::FIELD_MANAGER;
@@ -39,7 +40,7 @@ async fn reconcile(
     let Some(config) = state.configs().get(&name).cloned() else { return Ok(Wait::Event) };
     let pace = |written: &Instant| MIN_WRITE_INTERVAL.checked_sub(written.elapsed());
     let early = {
-        let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = written.lock();
         written.retain(|_, at| pace(at).is_some());
         written.get(&name).and_then(pace)
     };
@@ -58,7 +59,7 @@ async fn reconcile(
         return Ok(wait);
     };
     write(state, object, &status).await?;
-    written.lock().unwrap_or_else(PoisonError::into_inner).insert(name, Instant::now());
+    written.lock().insert(name, Instant::now());
     Ok(wait)
 }
 
