@@ -2,7 +2,6 @@
 //!
 //! Kept until the access Secret changes or a call fails, so that a reconcile without changes makes no calls.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kube::ResourceExt;
@@ -11,6 +10,7 @@ use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
 use kyma_object_set::drift::fingerprint;
 use kyma_sdk::{ObjectEvent, WatchSpec, is_on_record};
 use kyma_targets::Target;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::FIELD_MANAGER;
 use crate::copy::{Key, Kind};
@@ -49,17 +49,17 @@ impl Session {
     }
 
     pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock()
     }
 
     /// Records that the whole target was read.
     pub(crate) fn is_verified(&self) {
-        *self.verified.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.verified.lock() = Some(Instant::now());
     }
 
     /// Returns the time since the whole target was read.
     pub(crate) fn age(&self) -> Duration {
-        let verified = *self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        let verified = *self.verified.lock();
         verified.map_or(Duration::MAX, |verified| verified.elapsed())
     }
 }

@@ -1,11 +1,12 @@
 //! State shared by all reconciles. It can be rebuilt from the API.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 use kube_runtime::reflector::{ObjectRef, Store};
 use kyma_api::Kyma;
 use kyma_sdk::{Index, KymaKey, LongNames, PendingSessions, Runtime, Trigger, Watches};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::args::Flags;
 use crate::catalogue::Catalogue;
@@ -55,11 +56,11 @@ impl State {
     }
 
     pub(crate) fn catalogue(&self) -> RwLockReadGuard<'_, Catalogue> {
-        self.catalogue.read().unwrap_or_else(PoisonError::into_inner)
+        self.catalogue.read()
     }
 
     pub(crate) fn catalogue_mut(&self) -> RwLockWriteGuard<'_, Catalogue> {
-        self.catalogue.write().unwrap_or_else(PoisonError::into_inner)
+        self.catalogue.write()
     }
 
     /// Requeues a Kyma.
@@ -80,46 +81,42 @@ impl State {
     }
 
     pub(crate) fn session(&self, kyma: &KymaKey) -> Option<Arc<Session>> {
-        lock(&self.sessions).get(kyma).cloned()
+        self.sessions.lock().get(kyma).cloned()
     }
 
     pub(crate) fn begin_session(&self, kyma: &KymaKey, session: &Arc<Session>) {
-        lock(&self.sessions).insert(kyma.clone(), Arc::clone(session));
+        self.sessions.lock().insert(kyma.clone(), Arc::clone(session));
     }
 
     /// Ends a session after a failed call or a changed access Secret.
     pub(crate) fn end_session(&self, kyma: &KymaKey) {
-        lock(&self.sessions).remove(kyma);
+        self.sessions.lock().remove(kyma);
         self.pending_sessions.interrupt(kyma);
         self.watches.unsubscribe(kyma);
     }
 
     /// Sets the access Secrets that the Kyma depends on.
     pub(crate) fn depends_on_secrets(&self, kyma: &KymaKey, secrets: Vec<String>) {
-        lock(&self.by_secret).set(kyma.clone(), secrets);
+        self.by_secret.lock().set(kyma.clone(), secrets);
     }
 
     /// Returns the Kymas that depend on this access Secret.
     pub(crate) fn of_secret(&self, secret: &str) -> Vec<KymaKey> {
-        lock(&self.by_secret).dependents(&secret.to_owned()).cloned().collect()
+        self.by_secret.lock().dependents(&secret.to_owned()).cloned().collect()
     }
 
     /// Locks the recorded conditions.
     pub(crate) fn conditions(&self) -> MutexGuard<'_, ConditionCache> {
-        lock(&self.conditions)
+        self.conditions.lock()
     }
 
     /// Removes all state of a deleted Kyma.
     pub(crate) fn forget(&self, kyma: &KymaKey) {
         self.end_session(kyma);
         self.long_names.remove(&kyma.name);
-        lock(&self.by_secret).remove(kyma);
+        self.by_secret.lock().remove(kyma);
         self.conditions().forget(kyma);
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Hub, target and the running operator, and the objects that are published on the hub.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -12,6 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, condition, crds, labels};
 use kyma_sdk::rbac::Side;
 use kyma_sdk::{Args, Process, Program, Settings, serve};
+use parking_lot::Mutex;
 use release_meta_syncer::{Flags, ReleaseMetaSyncer};
 use serde_json::{Value, json};
 use testbed::{Access, AuditMark, Cluster, ScriptedServer, TestEnv, crd_is_served, until};
@@ -149,7 +149,7 @@ impl Stage {
             );
             held.sort_unstable();
             let done = held == names;
-            *seen.lock().unwrap_or_else(PoisonError::into_inner) = held;
+            *seen.lock() = held;
             Ok(done.then_some(()))
         });
         let outcome = wait.await;
