@@ -4,18 +4,19 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use kyma_artifacts::Progress;
+use parking_lot::Mutex;
 
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// One line per blob.
 pub(super) struct Bars {
     lines: MultiProgress,
-    current: std::sync::Mutex<Option<ProgressBar>>,
+    current: Mutex<Option<ProgressBar>>,
 }
 
 impl Bars {
     pub(super) fn new() -> Self {
-        Self { lines: MultiProgress::new(), current: std::sync::Mutex::new(None) }
+        Self { lines: MultiProgress::new(), current: Mutex::new(None) }
     }
 
     /// Leaves the bars on the screen.
@@ -26,7 +27,7 @@ impl Bars {
     }
 
     fn take(&self) -> Option<ProgressBar> {
-        self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        self.current.lock().take()
     }
 }
 
@@ -40,7 +41,7 @@ impl Progress for Bars {
         }
         bar.set_message(name.to_owned());
         bar.enable_steady_tick(PROGRESS_INTERVAL);
-        *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(bar);
+        *self.current.lock() = Some(bar);
     }
 
     fn sent(&self, name: &str, bytes: u64, existed: bool) {

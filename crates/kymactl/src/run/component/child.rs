@@ -1,18 +1,13 @@
 //! A component's operator as a child process.
 
-use std::{
-    collections::VecDeque,
-    ffi::OsString,
-    process::Stdio,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, ffi::OsString, process::Stdio, sync::Arc, time::Duration};
 
 use kyma_sdk::Process;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, ChildStderr, Command},
@@ -60,7 +55,7 @@ impl ComponentProgram {
         }
         let Some(status) = ended.filter(|_| !process.shutdown.is_cancelled()) else { return Ok(()) };
         let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-        let lines: Vec<String> = lock(&tail).iter().cloned().collect();
+        let lines: Vec<String> = tail.lock().iter().cloned().collect();
         Err(Error::component_ended(&self.name, status, &lines))
     }
 }
@@ -71,16 +66,12 @@ async fn copy_log(log: ChildStderr, program: String, tail: LogTail) {
     while let Ok(Some(line)) = lines.next_segment().await {
         let line = one_line(&String::from_utf8_lossy(&line));
         remark_line(&program, &line);
-        let mut tail = lock(&tail);
+        let mut tail = tail.lock();
         if tail.len() == MAX_LOG_LINES {
             tail.pop_front();
         }
         tail.push_back(line);
     }
-}
-
-fn lock(tail: &LogTail) -> MutexGuard<'_, VecDeque<String>> {
-    tail.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Stops the child by SIGTERM, and after the grace period by SIGKILL.
