@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Result;
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
@@ -54,7 +55,7 @@ impl FileServer {
     /// Adds or replaces a file of any bytes, and returns its URL.
     pub fn put_bytes(&self, name: &str, content: Vec<u8>) -> String {
         let path = format!("/{name}");
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).insert(path.clone(), content);
+        self.files.lock().insert(path.clone(), content);
         format!("http://{}{path}", self.address)
     }
 }
@@ -70,7 +71,7 @@ async fn serve(mut stream: TcpStream, files: Arc<Mutex<BTreeMap<String, Vec<u8>>
     }
     let request = String::from_utf8_lossy(&request).into_owned();
     let path = request.split(' ').nth(1).unwrap_or_default();
-    let found = files.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
+    let found = files.lock().get(path).cloned();
     let status = if found.is_some() { "200 OK" } else { "404 Not Found" };
     let body = found.unwrap_or_default();
     let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
@@ -122,13 +123,13 @@ impl TcpProxy {
                 });
             }
         });
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(task.abort_handle());
+        *self.open.lock() = Some(task.abort_handle());
         Ok(())
     }
 
     /// Closes the proxy: refuses connections and cuts open ones.
     pub fn close(&self) {
-        if let Some(task) = self.open.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(task) = self.open.lock().take() {
             task.abort();
         }
     }

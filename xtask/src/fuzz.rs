@@ -6,12 +6,12 @@ use std::io::{BufRead, BufReader};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use parking_lot::Mutex;
 
 use crate::setup::progress::{Progress, say};
 use crate::workspace;
@@ -55,13 +55,13 @@ pub(crate) fn run(request: &Request) -> Result<()> {
                 while let Some(target) = next(&waiting) {
                     if let Err(error) = fuzz(&target, request.seconds) {
                         say(&format!("{target}: {error:#}"));
-                        failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(target);
+                        failed.lock().push(target);
                     }
                 }
             });
         }
     });
-    let failed = failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let failed = failed.into_inner();
     ensure!(failed.is_empty(), "fuzzing found something: {}", failed.join(", "));
     Ok(())
 }
@@ -117,7 +117,7 @@ fn place() -> PathBuf {
 }
 
 fn next(waiting: &Mutex<VecDeque<String>>) -> Option<String> {
-    waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop_front()
+    waiting.lock().pop_front()
 }
 
 /// Runs one target. New inputs go to a separate corpus, from which the next run starts.

@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use rcgen::KeyPair;
 
 use crate::access::{Access, Credentials};
@@ -97,7 +97,7 @@ impl ApiServer {
 
     /// Kills the apiserver; connections are refused from now on.
     pub(crate) fn stop(&self) {
-        drop(self.process().take());
+        drop(self.process.lock().take());
     }
 
     /// Starts the apiserver again, at the same port with the same data.
@@ -105,25 +105,21 @@ impl ApiServer {
         self.stop();
         let process = Process::spawn(&self.start)?;
         ready(&process, &self.admin.client()?).await?;
-        *self.process() = Some(process);
+        *self.process.lock() = Some(process);
         Ok(())
     }
 
     pub(crate) fn freeze(&self) -> Result<()> {
-        self.process().as_ref().ok_or_else(|| anyhow!("the apiserver is stopped"))?.freeze()
+        self.process.lock().as_ref().ok_or_else(|| anyhow!("the apiserver is stopped"))?.freeze()
     }
 
     pub(crate) fn thaw(&self) -> Result<()> {
-        self.process().as_ref().ok_or_else(|| anyhow!("the apiserver is stopped"))?.thaw()
+        self.process.lock().as_ref().ok_or_else(|| anyhow!("the apiserver is stopped"))?.thaw()
     }
 
     /// Fails if the apiserver ended by itself, not if it was stopped.
     pub(crate) fn check(&self) -> Result<()> {
-        self.process().as_ref().map_or(Ok(()), Process::check)
-    }
-
-    fn process(&self) -> std::sync::MutexGuard<'_, Option<Process>> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+        self.process.lock().as_ref().map_or(Ok(()), Process::check)
     }
 }
 

@@ -1,8 +1,8 @@
 //! A running cluster.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError};
 
 use anyhow::{Context, Result, anyhow, bail};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
@@ -51,7 +51,7 @@ impl Cluster {
         claim(&test_env, &builder.name)?;
         let started = Self::start_claimed(&builder).await;
         if started.is_err() {
-            test_env.inner.names.lock().unwrap_or_else(PoisonError::into_inner).remove(&builder.name);
+            test_env.inner.names.lock().remove(&builder.name);
         }
         started
     }
@@ -345,7 +345,7 @@ fn claim(test_env: &TestEnv, name: &str) -> Result<()> {
     if name.is_empty() || !name.chars().all(plain) {
         bail!("{name:?} cannot name a cluster: lower case letters, digits and dashes only");
     }
-    if !test_env.inner.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned()) {
+    if !test_env.inner.names.lock().insert(name.to_owned()) {
         bail!("the test environment has or had a cluster {name}");
     }
     Ok(())

@@ -6,10 +6,10 @@ pub use dump::EtcdDump;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 
 use crate::binaries::Program;
 use crate::port::{self, free_address};
@@ -53,7 +53,7 @@ impl Etcd {
 
     /// Fails if etcd has ended by itself.
     pub(crate) fn check(&self) -> Result<()> {
-        self.process().as_ref().map_or(Ok(()), Process::check)
+        self.process.lock().as_ref().map_or(Ok(()), Process::check)
     }
 
     /// Copies the data as a power failure would leave them now, and replaces an earlier copy.
@@ -61,7 +61,7 @@ impl Etcd {
         if place.exists() {
             fs::remove_dir_all(place)?;
         }
-        let process = self.process();
+        let process = self.process.lock();
         let process = process.as_ref().context("etcd is stopped")?;
         process.freeze()?;
         let copied = copy(&self.data, place);
@@ -71,17 +71,13 @@ impl Etcd {
 
     /// Restores a copy of the data: later writes and their revisions are lost.
     pub(crate) async fn restore(&self, place: &Path) -> Result<()> {
-        drop(self.process().take());
+        drop(self.process.lock().take());
         fs::remove_dir_all(&self.data)?;
         copy(place, &self.data)?;
         let process = Process::spawn(&self.start)?;
         healthy(&process, &self.url).await?;
-        *self.process() = Some(process);
+        *self.process.lock() = Some(process);
         Ok(())
-    }
-
-    fn process(&self) -> MutexGuard<'_, Option<Process>> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

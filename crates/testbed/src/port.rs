@@ -2,9 +2,9 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, bail};
+use parking_lot::Mutex;
 
 use crate::process::Process;
 
@@ -27,7 +27,7 @@ pub fn free_address() -> Result<SocketAddr> {
     for _ in 0..MAX_PORT_ATTEMPTS {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, fastrand::u16(PORTS)));
         if let Some(claim) = claim(address) {
-            RESERVED_PORTS.lock().unwrap_or_else(PoisonError::into_inner).push(claim);
+            RESERVED_PORTS.lock().push(claim);
             return Ok(address);
         }
     }

@@ -7,14 +7,15 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
+use parking_lot::Mutex;
 
 use crate::binaries;
 
@@ -80,12 +81,12 @@ impl Process {
 
     /// Returns its process id.
     pub fn id(&self) -> u32 {
-        self.child().id()
+        self.child.lock().id()
     }
 
     /// Returns its exit status, if it ended.
     pub fn exited(&self) -> Option<ExitStatus> {
-        self.child().try_wait().ok().flatten()
+        self.child.lock().try_wait().ok().flatten()
     }
 
     /// Fails, with the end of the log, if it has ended.
@@ -109,7 +110,7 @@ impl Process {
         // Its threads stop one by one and may respond until the last one has stopped. WNOWAIT leaves its exit
         // status for later waits.
         let stands = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
-        waitid(Id::Pid(pid(&self.child())?), stands)
+        waitid(Id::Pid(pid(&self.child.lock())?), stands)
             .with_context(|| format!("cannot wait for {}", self.name))?;
         self.check()
     }
@@ -132,7 +133,7 @@ impl Process {
 
     /// Kills the process (SIGKILL) and waits until it is gone.
     pub fn kill(&self) {
-        let mut child = self.child();
+        let mut child = self.child.lock();
         if matches!(child.try_wait(), Ok(None)) && child.kill().is_ok() {
             // An error means that it was waited for elsewhere, so it is gone as well.
             child.wait().ok();
@@ -145,15 +146,11 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
-        let mut child = self.child();
+        let mut child = self.child.lock();
         if let Ok(Some(status)) = child.try_wait() {
             bail!("{} has ended already ({status})", self.name);
         }
         kill(pid(&child)?, signal).with_context(|| format!("cannot send {signal} to {}", self.name))
-    }
-
-    fn child(&self) -> std::sync::MutexGuard<'_, Child> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -201,6 +198,6 @@ fn on_starter_thread(mut command: Command) -> Result<Child> {
         Mutex::new(requests)
     });
     let (answer, started) = channel();
-    requests.lock().unwrap_or_else(PoisonError::into_inner).send((command, answer))?;
+    requests.lock().send((command, answer))?;
     Ok(started.recv()??)
 }

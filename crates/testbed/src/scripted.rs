@@ -13,12 +13,13 @@ pub use disorder::{EventDelivery, disorder_events};
 pub use interceptor::{InterceptedRequest, Interceptor};
 pub(crate) use serve::tls as acceptor;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use http::Method;
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -205,7 +206,7 @@ impl ScriptedServer {
 
     /// Removes all rules; open responses continue.
     pub fn clear(&self) {
-        self.script.rules.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.script.rules.lock().clear();
     }
 
     /// Sets whether new connections are accepted and then ignored, TLS handshake included.
@@ -220,7 +221,7 @@ impl ScriptedServer {
 
     /// Returns the requests that arrived so far, in order.
     pub fn requests(&self) -> Vec<ReceivedRequest> {
-        self.script.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.script.requests.lock().clone()
     }
 
     /// Returns the number of selected requests so far.
@@ -246,13 +247,13 @@ impl Drop for ScriptedServer {
 
 impl Script {
     fn add(&self, rule: Rule) {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner).push(rule);
+        self.rules.lock().push(rule);
     }
 
     /// Records the request, and returns the answer of its rule, whose count is reduced.
     fn answer_to(&self, request: &ReceivedRequest) -> Option<Answer> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
-        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        self.requests.lock().push(request.clone());
+        let mut rules = self.rules.lock();
         let rule = rules.iter_mut().find(|rule| rule.left != Some(0) && rule.matcher.fits(request))?;
         rule.left = rule.left.map(|left| left - 1);
         Some(rule.answer.clone())

@@ -5,9 +5,10 @@ use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::binaries;

@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::apiserver::ApiServer;
@@ -39,21 +39,17 @@ pub(crate) struct Workloads {
 impl Workloads {
     /// Fails if one of the processes has ended.
     pub(crate) fn check(&self) -> Result<()> {
-        self.processes().iter().try_for_each(|(_, process)| process.check())
+        self.processes.lock().iter().try_for_each(|(_, process)| process.check())
     }
 
     /// Restarts all processes, which is needed after a restore of etcd: their caches contain later states.
     pub(crate) fn start_again(&self) -> Result<()> {
-        let mut processes = self.processes();
+        let mut processes = self.processes.lock();
         for (start, process) in processes.iter_mut() {
             process.kill();
             *process = Process::spawn(start)?;
         }
         Ok(())
-    }
-
-    fn processes(&self) -> MutexGuard<'_, Vec<(ProgramStart, Process)>> {
-        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) async fn start(builder: &ClusterBuilder, apiserver: &ApiServer) -> Result<Self> {
@@ -111,7 +107,7 @@ impl Workloads {
         let arguments = flags.iter().map(OsString::from).collect();
         let start = ProgramStart { name, program: program.path()?, arguments, environment: Vec::new(), log };
         let process = Process::spawn(&start)?;
-        self.processes().push((start, process));
+        self.processes.lock().push((start, process));
         Ok(())
     }
 
@@ -138,7 +134,7 @@ impl Workloads {
 
 impl Drop for Workloads {
     fn drop(&mut self) {
-        while self.processes().pop().is_some() {}
+        while self.processes.lock().pop().is_some() {}
     }
 }
 

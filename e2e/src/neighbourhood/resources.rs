@@ -2,10 +2,10 @@
 
 use std::convert::Infallible;
 use std::fs;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::OPERATOR;
@@ -49,7 +49,7 @@ pub(super) async fn during<T>(
         loop {
             ticks.tick().await;
             let now = read(landscape).await?;
-            let mut peak = peak.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut peak = peak.lock();
             *peak = peak.or(now);
         }
     };
@@ -57,7 +57,7 @@ pub(super) async fn during<T>(
         done = work => done?,
         failed = sampling => match failed { Err(error) => return Err(error), Ok(never) => never_ends(never) },
     };
-    Ok((done, peak.into_inner().unwrap_or_else(PoisonError::into_inner)))
+    Ok((done, peak.into_inner()))
 }
 
 fn never_ends<T>(never: Infallible) -> T {

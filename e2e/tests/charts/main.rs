@@ -17,11 +17,11 @@ mod report;
 mod scenario;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Mutex;
 
 use e2e::inputs;
 use e2e::inputs::charts::Chart;
 use e2e::landscape::{Landscape, Options};
+use parking_lot::Mutex;
 use serde_json::Value;
 use testbed::Cluster;
 
@@ -55,7 +55,7 @@ async fn charts_become_what_helm_template_prints() {
     let total = charts.len();
     let names: BTreeSet<String> = charts.iter().map(|chart| chart.name.clone()).collect();
     let queue = Mutex::new(VecDeque::from(charts));
-    let next = || queue.lock().unwrap().pop_front();
+    let next = || queue.lock().pop_front();
     let workers = (0..TARGETS).map(|number| work(&landscape, number, fresh, &next));
     let mut results: Vec<ChartResult> =
         futures::future::join_all(workers).await.into_iter().flatten().collect();

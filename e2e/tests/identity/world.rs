@@ -1,7 +1,6 @@
 //! Two Kymas: one directly connected to its target, one through a forwarder that can lead to another cluster.
 
 use std::net::SocketAddr;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -13,6 +12,7 @@ use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, Kyma, Reason, labels, names};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use testbed::{AuditMark, Cluster, Validity, free_address, until, until_or_why, until_quiet};
 
@@ -97,11 +97,11 @@ impl World {
     pub(crate) async fn switch_to(&self, number: usize) -> Result<()> {
         let upstream = self.cluster(number).url().trim_start_matches("https://").to_owned();
         let next = TcpProxy::new(&upstream, self.address);
-        if let Some(before) = self.proxy.lock().unwrap().take() {
+        if let Some(before) = self.proxy.lock().take() {
             before.close();
         }
         until("the proxy's address is free", DEADLINE, || async { Ok(next.open().await.ok()) }).await?;
-        *self.proxy.lock().unwrap() = Some(next);
+        *self.proxy.lock() = Some(next);
         Ok(())
     }
 
@@ -230,7 +230,7 @@ impl World {
     }
 
     fn proxied_cluster(&self) -> Result<usize> {
-        let proxy = self.proxy.lock().unwrap();
+        let proxy = self.proxy.lock();
         let upstream = proxy.as_ref().context("the proxy is open")?.upstream();
         let clusters = self.landscape.clusters();
         clusters

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::Response;
+use parking_lot::Mutex;
 use serde_json::Value;
 use testbed::{Answer, Body, EventDelivery, InterceptedRequest, Interceptor, disorder_events};
 use tokio::sync::mpsc::UnboundedSender;
@@ -100,44 +101,44 @@ impl FaultInjector {
     /// Begins a stage: from now on these faults apply to the Kyma.
     pub(crate) fn begin(&self, kyma: &str, faults: Vec<Fault>) {
         let case = KymaFaults { faults, refused: BTreeSet::new(), attempts: 0, record: Record::default() };
-        lock(&self.cases).insert(kyma.to_owned(), case);
+        self.cases.lock().insert(kyma.to_owned(), case);
     }
 
     /// Returns what was recorded since the stage began.
     pub(crate) fn record(&self, kyma: &str) -> Record {
-        lock(&self.cases).get(kyma).map(|case| case.record.clone()).unwrap_or_default()
+        self.cases.lock().get(kyma).map(|case| case.record.clone()).unwrap_or_default()
     }
 
     /// Removes the state of a Kyma.
     pub(crate) fn forget(&self, kyma: &str) {
-        lock(&self.cases).remove(kyma);
+        self.cases.lock().remove(kyma);
     }
 
     /// Lets requests of an operator pass again after it was killed.
     pub(crate) fn resume_requests(&self, operator: &str) {
-        lock(&self.killed_operators).remove(operator);
+        self.killed_operators.lock().remove(operator);
     }
 
     fn is_killed(&self, operator: &str) -> bool {
-        lock(&self.killed_operators).contains(operator)
+        self.killed_operators.lock().contains(operator)
     }
 
     /// Returns the Kyma that a text names. A text that names none belongs to the only Kyma, if there is only one.
     fn concerned_kyma(&self, text: &str) -> Option<String> {
-        let cases = lock(&self.cases);
+        let cases = self.cases.lock();
         let named = cases.keys().find(|kyma| text.contains(kyma.as_str()));
         named.or_else(|| cases.keys().next().filter(|_| cases.len() == 1)).cloned()
     }
 
     fn is_stale(&self, kyma: Option<&str>) -> bool {
-        let cases = lock(&self.cases);
+        let cases = self.cases.lock();
         let mut some = cases.iter().filter(|(name, _)| kyma.is_none_or(|kyma| kyma == name.as_str()));
         some.any(|(_, case)| case.is_late())
     }
 
     /// Reports whether the write is refused. A retry of a refused write passes.
     fn refuses(&self, kyma: &str, write: &Write) -> bool {
-        let mut cases = lock(&self.cases);
+        let mut cases = self.cases.lock();
         let Some(case) = cases.get_mut(kyma) else { return false };
         if case.refused.remove(&write.line) {
             return false;
@@ -155,17 +156,17 @@ impl FaultInjector {
 
     /// Sets the next jump of the clock.
     pub(crate) fn prepare(&self, jump: ClockJump) {
-        *lock(&self.jump) = Some(jump);
+        *self.jump.lock() = Some(jump);
     }
 
     /// Reports whether the next jump of the clock is still to come.
     pub(crate) fn is_prepared(&self) -> bool {
-        lock(&self.jump).is_some()
+        self.jump.lock().is_some()
     }
 
     /// Records a successful write. Returns whether its operator is to be killed.
     fn record_success(&self, kyma: &str, write: &Write) -> io::Result<bool> {
-        let mut cases = lock(&self.cases);
+        let mut cases = self.cases.lock();
         let Some(case) = cases.get_mut(kyma) else { return Ok(false) };
         case.record.last = Instant::now();
         let is_new = !case.record.writes.iter().any(|other| other.digest == write.digest);
@@ -173,7 +174,7 @@ impl FaultInjector {
         if is_new {
             case.record.writes.push(write.clone());
         }
-        if let Some(jump) = lock(&self.jump).take_if(|jump| case.record.writes.len() >= jump.after) {
+        if let Some(jump) = self.jump.lock().take_if(|jump| case.record.writes.len() >= jump.after) {
             self.clock.set(jump.to)?;
         }
         let kills = |fault: &Fault| matches!(fault, Fault::Kill(writes) if writes.contains(number));
@@ -184,7 +185,7 @@ impl FaultInjector {
 
     /// Returns how a watch event is delivered.
     fn delivery(&self, kyma: &str, number: usize) -> EventDelivery {
-        let mut cases = lock(&self.cases);
+        let mut cases = self.cases.lock();
         let Some(case) = cases.get_mut(kyma) else { return EventDelivery::OnTime };
         let is_disordered = case.faults.iter().any(|fault| matches!(fault, Fault::Disorder));
         let delivery = match number % 4 {
@@ -275,7 +276,7 @@ impl FaultProxy {
         }
         let answer = passing.onward().await?;
         if answer.status().is_success() && self.injector.record_success(&kyma, &write)? {
-            lock(&self.injector.killed_operators).insert(operator.clone());
+            self.injector.killed_operators.lock().insert(operator.clone());
             self.injector.kill_requests.send(operator).ok();
             return std::future::pending().await;
         }
@@ -291,7 +292,9 @@ impl FaultProxy {
             Connection::Hub(_) => None,
             Connection::Target(kyma) => Some(kyma.as_str()),
         };
-        let old = lock(&self.sent_versions)
+        let old = self
+            .sent_versions
+            .lock()
             .iter()
             .rev()
             .find(|(sent, _)| sent.elapsed() >= EVENT_LAG)
@@ -307,7 +310,7 @@ impl FaultProxy {
 
     async fn watch(self: Arc<Self>, passing: InterceptedRequest) -> io::Result<Response<Body>> {
         let path = passing.received().path.clone();
-        if lock(&self.gaps).remove(&path) {
+        if self.gaps.lock().remove(&path) {
             let expired = Answer::expired().into_response();
             return expired.ok_or_else(|| io::ErrorKind::Unsupported.into());
         }
@@ -322,13 +325,13 @@ impl FaultProxy {
     fn observe_event(&self, path: &str, event: &Value) -> EventDelivery {
         let meta = &event["object"]["metadata"];
         if let Some(version) = meta["resourceVersion"].as_str().and_then(|version| version.parse().ok()) {
-            lock(&self.sent_versions).push((Instant::now(), version));
+            self.sent_versions.lock().push((Instant::now(), version));
         }
         let Some(kyma) = self.concerned_kyma(meta["name"].as_str().unwrap_or_default()) else {
             return EventDelivery::OnTime;
         };
         let number = {
-            let mut events = lock(&self.events);
+            let mut events = self.events.lock();
             *events += 1;
             *events
         };
@@ -336,7 +339,7 @@ impl FaultProxy {
         // Half of the watches that lost an event can be resumed, which delivers it again; the others expire, which
         // forces a list.
         if delivery == EventDelivery::Lost && number % 8 == 3 {
-            lock(&self.gaps).insert(path.to_owned());
+            self.gaps.lock().insert(path.to_owned());
         }
         delivery
     }
@@ -349,8 +352,4 @@ impl Interceptor for FaultInterceptor {
     fn pass(&self, passing: InterceptedRequest) -> BoxFuture<'_, io::Result<Response<Body>>> {
         Arc::clone(&self.0).decide(passing).boxed()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

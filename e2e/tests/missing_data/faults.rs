@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use e2e::landscape::ProxiedConnection;
 use futures::FutureExt;
 use http::Response;
+use parking_lot::Mutex;
 use testbed::{
     Answer, Body, InterceptedRequest, Interceptor, ReceivedRequest, empty_list, expire_watch, truncate_body,
     until_or_why,
@@ -150,12 +151,12 @@ impl FaultInjector {
 
     /// Returns the streams that are watched now.
     pub(crate) fn watched(&self) -> BTreeSet<Stream> {
-        self.lock_state().open.iter().cloned().collect()
+        self.state.lock().open.iter().cloned().collect()
     }
 
     /// Sets or removes the fault, and ends all watches so that everything is listed again.
     pub(crate) fn set(&self, fault: Option<Fault>) {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         (state.altered, state.unaltered) = (Vec::new(), Vec::new());
         state.fault = fault;
         self.rounds.send_modify(|round| *round += 1);
@@ -169,7 +170,7 @@ impl FaultInjector {
             streams.iter().filter(|stream| fault.concerns(stream) && !fault.may_end(stream)).collect();
         ensure!(!concerned.is_empty(), "the fault concerns nothing of {streams:?}");
         until_or_why("the fault has met all that it concerns", DEADLINE, || async {
-            let state = self.lock_state();
+            let state = self.state.lock();
             let met = |stream: &Stream| match fault {
                 Fault::Empty(_) | Fault::EmptyOf(..) | Fault::FirstPage => state.altered.contains(stream),
                 Fault::Fails(_) | Fault::Halved(_) => {
@@ -188,7 +189,7 @@ impl FaultInjector {
         let of_hub = streams.iter().filter(|stream| stream.side == Side::Hub);
         let operators: BTreeSet<&str> = of_hub.map(|stream| stream.place.as_str()).collect();
         until_or_why("all operators find no CRD", DEADLINE, || async {
-            let state = self.lock_state();
+            let state = self.state.lock();
             let altered = state.altered.iter().filter(|list| list.side == Side::Hub && list.resource == CRDS);
             let met: BTreeSet<&str> = altered.map(|list| list.place.as_str()).collect();
             let rest: Vec<_> = operators.difference(&met).collect();
@@ -200,7 +201,7 @@ impl FaultInjector {
     /// Waits until all of these were listed unaltered.
     pub(crate) async fn until_unaltered(&self, streams: &BTreeSet<Stream>) -> Result<()> {
         until_or_why("all lists are unaltered", DEADLINE, || async {
-            let state = self.lock_state();
+            let state = self.state.lock();
             Ok(missing(streams, |stream| state.unaltered.contains(stream)))
         })
         .await
@@ -213,7 +214,7 @@ impl FaultInjector {
         passing: InterceptedRequest,
     ) -> io::Result<Response<Body>> {
         let (fault, round) = {
-            let state = self.lock_state();
+            let state = self.state.lock();
             (state.fault, *self.rounds.borrow())
         };
         let is_read = passing.received().method == "GET";
@@ -269,7 +270,7 @@ impl FaultInjector {
         let mut rounds = self.rounds.subscribe();
         // A stream that was listed in an earlier round has to be listed again, even if its watch began after that
         // round.
-        if self.lock_state().listed.get(&stream).is_some_and(|listed| *listed < *rounds.borrow()) {
+        if self.state.lock().listed.get(&stream).is_some_and(|listed| *listed < *rounds.borrow()) {
             rounds.mark_changed();
         }
         let answer = passing.onward().await?;
@@ -286,16 +287,12 @@ impl FaultInjector {
     /// Records a list that was requested in this round.
     fn record_list(&self, stream: Option<Stream>, altered: bool, round: usize) {
         let Some(stream) = stream else { return };
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         state.listed.insert(stream.clone(), round);
         if round == *self.rounds.borrow() {
             let lists = if altered { &mut state.altered } else { &mut state.unaltered };
             lists.push(stream);
         }
-    }
-
-    fn lock_state(&self) -> MutexGuard<'_, ProxyState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -307,14 +304,14 @@ struct OpenWatch {
 
 impl OpenWatch {
     fn new(injector: Arc<FaultInjector>, stream: Stream) -> Self {
-        injector.lock_state().open.push(stream.clone());
+        injector.state.lock().open.push(stream.clone());
         Self { injector, stream }
     }
 }
 
 impl Drop for OpenWatch {
     fn drop(&mut self) {
-        let mut state = self.injector.lock_state();
+        let mut state = self.injector.state.lock();
         if let Some(position) = state.open.iter().position(|open| *open == self.stream) {
             state.open.swap_remove(position);
         }

@@ -1,7 +1,6 @@
 //! A hub with three Kymas, three modules each, on three real targets.
 
 use std::future::{Ready, ready};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -15,6 +14,7 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Pat
 use kube::core::{GroupVersionKind, NamespaceResourceScope};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, Kyma, ModuleConfig, Pause, PauseSpec, labels, names};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use testbed::{AuditEvent, AuditMark, Cluster, until_or_why};
 
@@ -131,7 +131,7 @@ impl World {
     }
 
     pub(crate) fn backup(&self) -> MutexGuard<'_, Vec<DynamicObject>> {
-        self.backup.lock().unwrap_or_else(PoisonError::into_inner)
+        self.backup.lock()
     }
 
     fn position(kyma: &str) -> Result<usize> {

@@ -8,10 +8,10 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use parking_lot::Mutex;
 use regex::Regex;
 
 use super::repeat::failed_test;
@@ -117,7 +117,7 @@ impl Run {
             };
             running.into_iter().map(end).collect()
         });
-        let Record { mut log, outcome } = record.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Record { mut log, outcome } = record.into_inner();
         self.count = outcome.count;
         for line in outcome.summary(times) {
             writeln!(log, "{line}")?;
@@ -132,7 +132,7 @@ impl Run {
     fn binary(&self, binary: &str, names: &[String], times: u32, record: &Mutex<Record>) -> Result<()> {
         let arguments = arguments(binary, names);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let held = || record.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = || record.lock();
         let errors = held().log.try_clone().context("cannot write the log")?;
         let mut child = self
             .command(&arguments)

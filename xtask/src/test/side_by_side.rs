@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use parking_lot::Mutex;
 
 use super::Run;
 use crate::setup::progress::say;
@@ -35,7 +36,7 @@ impl Run {
         self.cargo(&["test", "--workspace", "--test", "*", "--no-run", "--quiet"])?;
         let commands: Vec<_> = binaries()?.into_iter().map(|binary| self.of_binary(binary)).collect();
         let queue = Mutex::new(commands.into_iter());
-        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let next = || queue.lock().next();
         let mut failed = Vec::new();
         thread::scope(|scope| {
             let (sender, ended) = mpsc::channel();

@@ -3,8 +3,8 @@
 use std::io;
 use std::net::TcpStream as BlockingStream;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use http::{Request, Response};
@@ -12,6 +12,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
@@ -62,7 +63,7 @@ impl ConnectionReset {
 
     /// Makes the connection end with RST instead of FIN once it is closed.
     fn trigger(&self) -> io::Result<()> {
-        match self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        match self.0.lock().take() {
             Some(socket) => socket.set_zero_linger(),
             None => Ok(()),
         }
