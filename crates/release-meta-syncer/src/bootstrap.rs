@@ -15,8 +15,8 @@ use semver::Version;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::FIELD_MANAGER;
 use crate::memory::ObjectVersion;
+use crate::names::FIELD_MANAGER;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 

@@ -3,22 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
-use jiff::Timestamp;
-use kube::api::ObjectMeta;
 use kyma_api::visibility::{Audience, Viewer};
 use kyma_api::{
     KindRef, ModuleReleaseMeta, ModuleReleaseMetaSpec, ModuleTemplate, ModuleTemplateSpec, labels, names,
 };
-use kyma_sdk::may_be_garbage;
 use serde_json::json;
 
 use crate::copy::{Copy, Key, Kind};
 
 mod deletions;
+mod object_origin;
 #[cfg(test)]
 mod tests;
 
 use deletions::{Deletions, ModuleVersion};
+pub(crate) use object_origin::ObjectOrigin;
 
 /// A version of a module.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,22 +28,6 @@ pub(crate) struct Template {
     audience: Audience,
     copy: Arc<Copy>,
     origin: ObjectOrigin,
-}
-
-/// Fields that show whether a deletion was requested, or caused by the garbage collector, the CRD or the namespace.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct ObjectOrigin {
-    /// Creation time of the object.
-    pub(crate) created: Option<Timestamp>,
-    /// Whether the garbage collector may delete it.
-    pub(crate) is_dependent: bool,
-}
-
-impl ObjectOrigin {
-    fn of(meta: &ObjectMeta) -> Self {
-        let created = meta.creation_timestamp.as_ref().map(|time| time.0);
-        Self { created, is_dependent: may_be_garbage(meta) }
-    }
 }
 
 /// Versions and visibility of a module.

@@ -17,10 +17,11 @@ use kyma_sdk::{
 use kyma_targets::Target;
 
 use crate::copy::{Key, Kind};
+use crate::names::FIELD_MANAGER;
 use crate::plan::Ownership;
-use crate::report::{self, Outcome};
+use crate::report::Outcome;
 use crate::state::State;
-use crate::{FIELD_MANAGER, bootstrap, connection, hub, observe, write};
+use crate::{bootstrap, connection, hub, observe, report, write};
 
 /// Runs one step of the deletion. Called until the finalizer is removed.
 pub(crate) async fn step(

@@ -21,13 +21,14 @@ use crate::args::Flags;
 use crate::catalogue::{Catalogue, Release, Template};
 use crate::copy::{Key, Kind};
 use crate::memory::TargetState;
+use crate::names::FIELD_MANAGER;
 use crate::plan::plan;
 use crate::rbac::CATALOGUE_CRDS;
 use crate::report::Outcome;
 use crate::session::Session;
 use crate::state::State;
 use crate::write::WriteContext;
-use crate::{FIELD_MANAGER, bootstrap, cleanup, connection, hub, observe, session, write};
+use crate::{bootstrap, cleanup, connection, hub, observe, session, write};
 
 /// Deadline for kinds whose CRDs were just installed: they are usually served within a second.
 const KINDS_SERVED_TIMEOUT: Duration = Duration::from_secs(10);

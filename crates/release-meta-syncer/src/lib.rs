@@ -26,12 +26,11 @@ mod write;
 // Wiring.
 mod args;
 mod controller;
+mod names;
 mod program;
 mod rbac;
 mod state;
 
 pub use args::Flags;
+pub use names::FIELD_MANAGER;
 pub use program::ReleaseMetaSyncer;
-
-/// Field manager of all writes, on the hub and on targets.
-pub const FIELD_MANAGER: &str = "release-meta-syncer";

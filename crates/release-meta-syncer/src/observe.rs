@@ -11,8 +11,8 @@ use kyma_object_set::drift::fingerprint;
 use kyma_sdk::{Failure, is_plausible};
 use kyma_targets::Target;
 
-use crate::FIELD_MANAGER;
 use crate::copy::{Copy, Key, Kind};
+use crate::names::FIELD_MANAGER;
 use crate::plan::{ExistingObject, Ownership};
 
 /// Page size of lists.

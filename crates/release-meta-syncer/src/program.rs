@@ -5,7 +5,8 @@ use kyma_api::{Reason, crds};
 use kyma_sdk::{Operator, Program, RunError, Runtime, rbac::Table};
 
 use crate::args::Flags;
-use crate::{FIELD_MANAGER, controller, rbac};
+use crate::names::FIELD_MANAGER;
+use crate::{controller, rbac};
 
 /// The release-meta-syncer program.
 #[derive(Clone, Copy, Debug, Default)]

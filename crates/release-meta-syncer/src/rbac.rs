@@ -3,7 +3,7 @@
 use kyma_sdk::rbac::{Check, Table};
 use kyma_sdk::{Guard, Rule};
 
-use crate::FIELD_MANAGER;
+use crate::names::FIELD_MANAGER;
 
 const KYMA_GROUP: &[&str] = &["operator.kyma-project.io"];
 const CRD_GROUP: &[&str] = &["apiextensions.k8s.io"];

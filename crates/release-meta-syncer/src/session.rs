@@ -12,9 +12,9 @@ use kyma_sdk::{ObjectEvent, WatchSpec, is_on_record};
 use kyma_targets::Target;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::FIELD_MANAGER;
 use crate::copy::{Key, Kind};
 use crate::memory::{Memory, ObjectVersion, WatchedObject};
+use crate::names::FIELD_MANAGER;
 
 /// An open session.
 pub(crate) struct Session {

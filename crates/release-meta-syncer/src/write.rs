@@ -17,10 +17,11 @@ use kyma_targets::Target;
 use serde_json::json;
 
 use crate::copy::{Copy, Key};
+use crate::names::FIELD_MANAGER;
 use crate::plan::{ExistingObject, Plan, Removal};
-use crate::report::{self, Outcome};
+use crate::report::Outcome;
 use crate::state::State;
-use crate::{FIELD_MANAGER, hub, observe};
+use crate::{hub, observe, report};
 
 /// Maximum number of concurrent writes to one target.
 const MAX_CONCURRENT_WRITES: usize = 4;

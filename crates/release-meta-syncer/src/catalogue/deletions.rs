@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::ObjectOrigin;
+use super::object_origin::ObjectOrigin;
 use crate::copy::{Key, Kind};
 
 /// Maximum number of deletions that are remembered: of objects, of versions and unclassified ones each.
