@@ -3,8 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+use super::health::{Health, HealthStatus};
 use super::view::{Condition, View, is_word};
-use super::{Health, HealthStatus};
 
 /// Time after which an unschedulable Pod counts as failed.
 const UNSCHEDULABLE_GRACE: SignedDuration = SignedDuration::from_secs(15);
