@@ -9,8 +9,9 @@ use tower::service_fn;
 use crate::account::ServiceAccount;
 use crate::apply_body::with_safe_body;
 use crate::error::TargetError;
-use crate::fence::{Fence, is_write};
+use crate::fence::Fence;
 use crate::identity_cache::IdentityCache;
+use crate::request::is_write;
 use crate::transport::{ExpectedCluster, Transport};
 
 /// Operator and replica that call: the first part of the User-Agent.

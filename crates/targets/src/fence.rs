@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use http::Method;
 
 use crate::error::TargetError;
 use crate::identity::{Claim, LiveIdentity, Mismatch, TargetRecord, Verdict, compare};
@@ -89,9 +88,4 @@ impl std::fmt::Debug for Fence {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Fence").field("recorded", &self.recorded).finish_non_exhaustive()
     }
-}
-
-/// Reports whether a request is a write.
-pub(crate) fn is_write(method: &Method) -> bool {
-    !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }

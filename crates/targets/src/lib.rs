@@ -31,6 +31,7 @@ mod identity_cache;
 mod kubeconfig;
 mod limits;
 mod notices;
+mod request;
 mod secret_key;
 mod target;
 mod throttle;

@@ -1,13 +1,11 @@
 //! Transport of all calls to one target: breaker, slots, deadline and body limit; reports the outcomes to the
 //! breaker.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use http::header::{HeaderValue, RETRY_AFTER};
 use http::{Request, Response, StatusCode};
-use http_body_util::combinators::UnsyncBoxBody;
 use kube::client::Body;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -17,34 +15,37 @@ use crate::breaker::{Breaker, Effect, Outcome};
 use crate::contact::{Contact, LastAnswer};
 use crate::dial::Servers;
 use crate::error::TargetError;
-use crate::fence::is_write;
 use crate::kubeconfig::{Kubeconfig, KubeconfigError};
 use crate::limits::Limits;
 use crate::notices::Notices;
+use crate::request;
 use crate::throttle::{Slot, Throttle};
 
+use body::{AnswerBody, CollectedAnswer};
+use outcome::judged;
+use probe::{ProbeResult, probe};
 use wire::Wire;
 
 mod answer;
 mod authorization;
+mod body;
+mod expected_cluster;
+mod outcome;
 mod pace;
+mod pool;
 mod probe;
-mod request;
 mod stream;
 mod verified;
 mod weight;
 mod wire;
 
-pub(crate) use verified::ExpectedCluster;
+pub(crate) use expected_cluster::ExpectedCluster;
 
 #[cfg(fuzzing)]
 pub(crate) use answer::{AuditIdPresence, Bounds, Queue, read as read_answer};
 
 /// Delay that a caller is asked for if all slots stayed taken.
 const BUSY_RETRY_DELAY: Duration = Duration::from_secs(1);
-
-/// Body of an answer: a stream, or one that was read whole.
-pub(crate) type AnswerBody = UnsyncBoxBody<Bytes, TargetError>;
 
 /// Connection to one target, shared by all of its clients.
 pub(crate) struct Transport {
@@ -146,7 +147,7 @@ impl Transport {
         mut request: Request<Body>,
         agent: HeaderValue,
     ) -> Result<Response<AnswerBody>, TargetError> {
-        if is_write(request.method())
+        if request::is_write(request.method())
             && request.extensions().get::<ExpectedCluster>().is_none()
             && let Some(uid) = self.identified.lock().clone()
         {
@@ -236,7 +237,7 @@ impl Transport {
         request: Request<Body>,
         agent: HeaderValue,
         queue: &answer::Queue<'_>,
-    ) -> Result<Response<answer::CollectedAnswer>, TargetError> {
+    ) -> Result<Response<CollectedAnswer>, TargetError> {
         let (path, changes) = (request.uri().path().to_owned(), request::changes(&request));
         let answer = self.wire.send(request, agent).await?;
         if changes && answer.status().is_success() {
@@ -321,6 +322,20 @@ impl Transport {
         Err(TargetError::Throttled(pause))
     }
 
+    /// Starts the only probing task of this target, which ends when calls pass again or the target is no longer used.
+    fn probe_after(self: &Arc<Self>, delay: Duration) {
+        tokio::spawn(probe_until_healthy(Arc::downgrade(self), delay));
+    }
+
+    async fn is_healthy(&self) -> bool {
+        let _permit = self.notices.probe_permit().await;
+        let result = probe(&self.wire, &self.limits, &self.audits).await;
+        if result == ProbeResult::Unauthorized {
+            *self.cause.lock() = Some(TargetError::Unauthorized);
+        }
+        result == ProbeResult::Healthy
+    }
+
     fn suspended(&self) {
         let changed = self.health.send_if_modified(|health| std::mem::replace(&mut health.calls_pass, false));
         if changed {
@@ -349,42 +364,20 @@ impl Drop for SlotGuard<'_> {
     }
 }
 
-/// Returns the outcome of an answer for the breaker, and the cause of a suspension; `None` for a refusal by this
-/// process.
-fn judged<B>(answer: &Result<Response<B>, TargetError>) -> Option<(Outcome, Option<TargetError>)> {
-    match answer {
-        Ok(answer) if answer.extensions().get::<answer::RequestRefusal>().is_some() => {
-            Some((Outcome::Healthy, None))
+async fn probe_until_healthy(target: Weak<Transport>, mut delay: Duration) {
+    loop {
+        tokio::time::sleep(delay).await;
+        let Some(target) = target.upgrade() else { return };
+        let healthy = target.is_healthy().await;
+        let effect = target.breaker.lock().probed(healthy, Instant::now(), jitter());
+        match effect {
+            Effect::Open(next) => {
+                target.suspended();
+                delay = next;
+            }
+            Effect::Recovered => return target.recovered(),
+            Effect::None | Effect::ProbeNow => return,
         }
-        Ok(answer) if answer.status().is_server_error() => {
-            let outcome = match answer.extensions().get::<answer::NotFromApiserver>() {
-                Some(_) => Outcome::Unreachable,
-                None => Outcome::Failing,
-            };
-            let detail = "several times in a row".to_owned();
-            Some((outcome, Some(TargetError::Server { code: answer.status().as_u16(), detail })))
-        }
-        Ok(answer) if answer.status() == StatusCode::UNAUTHORIZED => {
-            Some((Outcome::Refused, Some(TargetError::Unauthorized)))
-        }
-        // Errors that are refusals come from the identity check of a new connection.
-        Ok(_)
-        | Err(
-            TargetError::Throttled(_)
-            | TargetError::TooLarge(_)
-            | TargetError::Forbidden(_)
-            | TargetError::Api { .. },
-        ) => Some((Outcome::Healthy, None)),
-        Err(error @ TargetError::Unauthorized) => Some((Outcome::Refused, Some(error.clone()))),
-        Err(error @ TargetError::Server { .. }) => Some((Outcome::Failing, Some(error.clone()))),
-        Err(
-            TargetError::AddressRefused(_)
-            | TargetError::Refused(_)
-            | TargetError::Unconfirmed
-            | TargetError::Token(_)
-            | TargetError::Request,
-        ) => None,
-        Err(error) => Some((Outcome::Unreachable, Some(error.clone()))),
     }
 }
 

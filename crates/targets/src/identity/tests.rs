@@ -1,3 +1,6 @@
+use k8s_openapi::api::core::v1::ConfigMap;
+use kyma_api::TargetIdentity;
+
 use super::*;
 
 fn claim() -> Claim {

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::KubeconfigError;
+use super::error::KubeconfigError;
 
 /// A mapping of the kubeconfig and its path.
 pub(super) struct Fields<'a> {

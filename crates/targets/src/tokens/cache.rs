@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use url::Url;
 
-use super::{IssuedToken, TokenError, TokenProvider};
+use super::provider::{IssuedToken, TokenError, TokenProvider};
 
 /// Timeout of a request to an issuer.
 const ISSUE_TIMEOUT: Duration = Duration::from_secs(10);

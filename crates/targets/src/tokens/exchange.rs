@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-use super::{IssuedToken, TokenError, TokenProvider};
+use super::provider::{IssuedToken, TokenError, TokenProvider};
 
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";

@@ -1,15 +1,12 @@
 //! Reads a whole answer within its limits, and removes foreign text from it.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
-use http_body::{Body as HttpBody, Frame};
 use http_body_util::BodyExt as _;
 use kube::core::Status;
 use kube::core::response::reason;
@@ -18,8 +15,8 @@ use serde_json::json;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::AnswerBody;
-use super::verified::IDENTITY_PATH;
+use super::body::{AnswerBody, CollectedAnswer};
+use super::expected_cluster::IDENTITY_PATH;
 use super::weight::Weight;
 use crate::error::TargetError;
 use crate::limits::Limits;
@@ -66,38 +63,6 @@ pub(crate) struct Bounds<'a> {
 impl<'a> Bounds<'a> {
     pub(crate) fn of(limits: &Limits, queue: &'a Queue<'a>, audits: &'a AuditIdPresence) -> Self {
         Self { bytes: limits.body, weight: limits.body_weight, queue, audits }
-    }
-}
-
-/// An answer with its whole body. A large one blocks others until it is handed over.
-#[derive(Debug)]
-pub(crate) struct CollectedAnswer {
-    pub(crate) bytes: Bytes,
-    _permit: Option<OwnedSemaphorePermit>,
-}
-
-impl From<CollectedAnswer> for AnswerBody {
-    fn from(read: CollectedAnswer) -> Self {
-        read.boxed_unsync()
-    }
-}
-
-impl HttpBody for CollectedAnswer {
-    type Data = Bytes;
-    type Error = TargetError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, TargetError>>> {
-        let bytes = std::mem::take(&mut self.get_mut().bytes);
-        Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
-    }
-}
-
-impl From<Bytes> for CollectedAnswer {
-    fn from(bytes: Bytes) -> Self {
-        Self { bytes, _permit: None }
     }
 }
 
@@ -227,7 +192,7 @@ async fn collect(mut body: AnswerBody, bounds: Bounds<'_>) -> Result<CollectedAn
         }
         read.extend_from_slice(&data);
     }
-    Ok(CollectedAnswer { bytes: read.freeze(), _permit: permit })
+    Ok(CollectedAnswer::new(read.freeze(), permit))
 }
 
 fn is_json(content_type: Option<&HeaderValue>) -> bool {

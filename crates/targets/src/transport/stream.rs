@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
-use super::AnswerBody;
+use super::body::AnswerBody;
 use super::pace::Pace;
 use super::weight::Weight;
 use crate::contact::LastAnswer;

@@ -21,18 +21,13 @@ use serde_json::Value;
 use tower::Service;
 
 use super::answer::{AuditIdPresence, is_foreign, status_in};
-use super::wire::{absolute, pool};
+use super::expected_cluster::IDENTITY_PATH;
+use super::pool::{absolute, pool};
 use crate::dial::{Dialer, Servers};
 use crate::error::{TargetError, classify, from_chain};
 use crate::identity::Verdict;
 use crate::limits::Limits;
 
-/// The uid of the cluster that a request is meant for: an extension of requests that write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ExpectedCluster(pub(crate) String);
-
-/// Path read on each new connection: the uid of kube-system identifies the cluster.
-pub(super) const IDENTITY_PATH: &str = "/api/v1/namespaces/kube-system";
 const METADATA_ACCEPT: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
 const IDENTITY_USER_AGENT: &str = concat!("kyma-targets/", env!("CARGO_PKG_VERSION"), " (identity)");

@@ -1,10 +1,58 @@
-//! Reasons and messages of verdicts that forbid writes.
+//! Outcome of the comparison of a record with a target, with reasons and messages of refusals. Pure.
 
 use std::fmt;
 
 use kyma_api::Reason;
 
-use super::{Mismatch, Verdict};
+use super::stamp::Stamp;
+use super::target_record::TargetRecord;
+
+/// Outcome of [`compare`](super::compare). Only `Match` and `FirstContact` permit writes to the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The target is the recorded one. `write`: the stamp to write before any other change, if the present one is
+    /// missing or older.
+    Match {
+        /// New content of the stamp, if it has to change.
+        write: Option<Stamp>,
+    },
+    /// The hub has no record of this target yet. Write `record` to the hub, then `write` to the target.
+    FirstContact {
+        /// Record to write to the hub.
+        record: TargetRecord,
+        /// The stamp for the target; `None` for a component without a Kyma.
+        write: Option<Stamp>,
+    },
+    /// The access leads to another cluster than before.
+    TargetChanged {
+        /// The uid on record.
+        recorded: String,
+        /// The uid found.
+        found: String,
+    },
+    /// The stamp contradicts the hub's record.
+    StampMismatch(Mismatch),
+    /// The target belongs to another Kyma or hub already.
+    TargetInUse {
+        /// Namespace and name of the other Kyma as `namespace/name`; on another hub if `other_hub`.
+        kyma: String,
+        /// Whether that Kyma lives on another hub.
+        other_hub: bool,
+    },
+    /// The access leads to the hub itself.
+    TargetIsHub,
+}
+
+/// Conflict between a stamp and the record on the hub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// Another hub took the target over after this hub's last contact.
+    TakenOver,
+    /// The stamp has a later epoch or fencing generation: this hub is an older copy, or was restored from a backup.
+    LaterState,
+    /// A newer version of this operator has worked on the target.
+    NewerOperator,
+}
 
 impl Verdict {
     /// Returns the stable reason of a refusal. Not called for other verdicts.

@@ -1,15 +1,20 @@
-//! Classifies requests: whether one opens a stream, and whether it changes objects.
+//! Classifies requests: whether one opens a stream, writes, or changes objects. Pure.
 
-use http::{Request, Uri};
+use http::{Method, Request, Uri};
 
 /// Reports whether a request opens a stream.
-pub(super) fn is_stream(uri: &Uri) -> bool {
+pub(crate) fn is_stream(uri: &Uri) -> bool {
     parameters(uri).any(|pair| matches!(pair, "watch=true" | "watch=1" | "follow=true"))
 }
 
 /// Reports whether a request changes objects, so that watches report events.
-pub(super) fn changes<B>(request: &Request<B>) -> bool {
+pub(crate) fn changes<B>(request: &Request<B>) -> bool {
     !request.method().is_safe() && !parameters(request.uri()).any(|pair| pair.starts_with("dryRun="))
+}
+
+/// Reports whether a request is a write.
+pub(crate) fn is_write(method: &Method) -> bool {
+    !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
 fn parameters(uri: &Uri) -> impl Iterator<Item = &str> {
@@ -18,8 +23,6 @@ fn parameters(uri: &Uri) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use http::Method;
-
     use super::*;
 
     #[test]
