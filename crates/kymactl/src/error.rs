@@ -6,7 +6,7 @@ use kube::runtime::wait;
 use kyma_artifacts::ArtifactError;
 use kyma_sdk::{describe_cause, describe_watch_cause};
 
-use crate::hub;
+use crate::hub_address::at_address;
 
 /// A failed command.
 #[derive(Debug, thiserror::Error)]
@@ -31,10 +31,10 @@ pub(crate) enum Error {
     #[error("{0}")]
     NoAccess(kyma_sdk::HubError),
     /// A call to the cluster's API failed.
-    #[error("the cluster{}: {}", hub::at_address(), describe_cause(.0))]
+    #[error("the cluster{}: {}", at_address(), describe_cause(.0))]
     Cluster(#[from] kube::Error),
     /// A watch of the cluster failed.
-    #[error("the cluster{}: {}", hub::at_address(), describe_watch(.0))]
+    #[error("the cluster{}: {}", at_address(), describe_watch(.0))]
     Watch(#[from] wait::Error),
     /// The cluster accepted the CRDs but does not serve them.
     #[error("the cluster does not serve our CRDs within {waited}: look at its apiserver")]

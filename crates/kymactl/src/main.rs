@@ -10,6 +10,7 @@ mod error;
 mod explain;
 mod file;
 mod hub;
+mod hub_address;
 mod migrate;
 mod module;
 mod name;

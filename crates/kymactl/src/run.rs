@@ -3,6 +3,7 @@
 mod component;
 mod crds;
 mod input;
+mod kyma_run;
 mod mandatory;
 mod mark;
 mod once;
@@ -14,9 +15,7 @@ mod remove;
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
-use helm_component::{AccountArgs, ContentArgs};
 use kube::{Config, ResourceExt as _};
-use kyma_operator::KymaArgs;
 use kyma_sdk::{LogFormat, Mode, Process, Settings, init_telemetry, with_hub_limits};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -26,7 +25,8 @@ use crate::hub::GlobalFlags;
 
 use component::{ComponentProgram, ProgramKubeconfig};
 use input::RunInput;
-use operators::Operators;
+use kyma_run::KymaRun;
+use operators::{Flags, Operators};
 
 /// Default of `--log-level`.
 const DEFAULT_LOG_LEVEL: &str = "info";
@@ -84,33 +84,6 @@ impl Task {
         let catalogue: &[PathBuf] = if self.remove { &[] } else { &self.catalogue };
         RunInput::read(kyma, catalogue, namespace).map(Some)
     }
-}
-
-/// A run for one Kyma.
-struct KymaRun {
-    input: RunInput,
-    /// Operators of component kinds that kymactl does not reconcile itself.
-    programs: Vec<ComponentProgram>,
-    program_kubeconfig: ProgramKubeconfig,
-    /// Longest time until the modules are Ready, or removed.
-    timeout: Duration,
-    /// Whether other Kymas may exist in the namespace.
-    allow_other_kymas: bool,
-    flags: Flags,
-    settings: Settings,
-    config: Config,
-    process: Process,
-}
-
-/// Flags of the single operators.
-#[derive(Args)]
-pub(crate) struct Flags {
-    #[command(flatten)]
-    kymas: KymaArgs,
-    #[command(flatten)]
-    content: ContentArgs,
-    #[command(flatten)]
-    accounts: AccountArgs,
 }
 
 impl Run {

@@ -40,13 +40,10 @@ use self::{
 use crate::{
     duration::duration,
     error::Error,
-    hub::MANAGER,
     output,
     target::connection::{ConnectionArgs, Start},
 };
 
-/// Field manager of helm-component on targets.
-const COMPONENT_MANAGER: &str = <helm_component::HelmComponents as kyma_sdk::Component>::NAME;
 /// Maximum number of Kymas at a time.
 const MAX_PARALLEL_KYMAS: usize = 8;
 /// Maximum number of passes over one Kyma in one run; a module takes at most seven, so more would be a bug.

@@ -1,12 +1,12 @@
 //! `kymactl module push`.
 
+mod flags;
 mod plan;
 mod progress;
 
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use clap::Args;
 use helm_component::render::Chart;
 use kyma_api::ModuleTemplate;
 use kyma_artifacts::{Artifacts, ChartArchive, Config, Credentials, PushedArtifact, RegistryBase};
@@ -14,61 +14,19 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::{
-    config::{self, Chart as ConfiguredChart, Crd, ModuleConfig},
+    config::{self, ModuleConfig},
     images::images,
     sources::{self, Location},
     template::{self, Parts},
 };
 use crate::{
     error::Error,
-    hub::GlobalFlags,
     output::{self, Format},
 };
 
 use plan::{Content, Plan};
 
-/// Flags of `kymactl module push`.
-#[derive(Args)]
-pub(crate) struct Push {
-    /// The module's config file. Without it, flags describe the module
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Component of the module, such as kyma-project.io/module/keda, or its name
-    #[arg(long)]
-    name: Option<String>,
-    /// Version to publish, semantic
-    #[arg(long)]
-    version: Option<String>,
-    /// Manifest that installs the module
-    #[arg(long, value_name = "FILE|URL")]
-    manifest: Option<String>,
-    /// Default CR
-    #[arg(long, value_name = "FILE|URL")]
-    default_cr: Option<String>,
-    /// Helm chart that installs the module: a directory or an archive
-    #[arg(long, value_name = "DIR|FILE", conflicts_with = "manifest")]
-    chart: Option<String>,
-    /// Workload with the module's state: [GROUP/VERSION/]KIND/[NAMESPACE/]NAME
-    #[arg(long)]
-    manager: Option<String>,
-    /// Registry to publish to, with an optional path.
-    #[arg(long, value_name = "HOST[/PATH]")]
-    registry: RegistryBase,
-    /// Use plain HTTP for the registry
-    #[arg(long)]
-    insecure: bool,
-    /// Docker config with the registry's credentials. Default: the user's
-    #[arg(long, value_name = "FILE")]
-    docker_config: Option<PathBuf>,
-    /// PEM file of certificates to trust, in addition to the system's
-    #[arg(long, value_name = "FILE")]
-    ca: Option<PathBuf>,
-    /// Commit of the repository that the module is built from
-    #[arg(long, value_name = "SHA")]
-    commit: Option<String>,
-    #[command(flatten)]
-    hub: GlobalFlags,
-}
+pub(crate) use flags::Push;
 
 impl Push {
     pub(crate) async fn run(self) -> Result<(), Error> {

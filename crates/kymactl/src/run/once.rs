@@ -15,15 +15,15 @@ use kyma_sdk::{Diagnoses, Failure, describe_watch_cause};
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
-use super::{
-    KymaRun, Operators, component, crds, input::RunInput, mandatory, mark::MARKED, preflight, progress,
-};
-use crate::{
-    error::Error,
-    hub::MANAGER,
-    output,
-    status::{Row, rows, table, unsettled},
-};
+use super::input::RunInput;
+use super::kyma_run::KymaRun;
+use super::mark::MARKED;
+use super::operators::Operators;
+use super::{component, crds, mandatory, preflight, progress};
+use crate::error::Error;
+use crate::hub::MANAGER;
+use crate::output;
+use crate::status::{Row, rows, table, unsettled};
 
 /// Maximum delay before the progress is read again: a reconcile that changes nothing causes no event.
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);

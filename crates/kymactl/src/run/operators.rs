@@ -2,18 +2,30 @@
 
 use std::{ffi::OsString, time::Duration};
 
-use helm_component::{HelmComponentProgram, HubArgs};
+use clap::Args;
+use helm_component::{AccountArgs, ContentArgs, HelmComponentProgram, HubArgs};
 use kube::Config;
-use kyma_operator::KymaOperator;
+use kyma_operator::{KymaArgs, KymaOperator};
 use kyma_sdk::{Process, Program, Settings, serve};
 use release_meta_syncer::ReleaseMetaSyncer;
 use tokio::{task::JoinSet, time::timeout};
 
-use super::{Flags, component::ComponentProgram};
+use super::component::ComponentProgram;
 use crate::error::Error;
 
 /// Grace period for operators to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Flags of the single operators.
+#[derive(Args)]
+pub(crate) struct Flags {
+    #[command(flatten)]
+    pub(super) kymas: KymaArgs,
+    #[command(flatten)]
+    pub(super) content: ContentArgs,
+    #[command(flatten)]
+    pub(super) accounts: AccountArgs,
+}
 
 /// Running operators.
 pub(super) struct Operators {

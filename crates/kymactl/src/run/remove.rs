@@ -29,13 +29,15 @@ use kyma_sdk::{
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{KymaRun, Operators, component, component::ComponentProgram, crds, mark::is_marked, preflight};
-use crate::{
-    error::Error,
-    hub::MANAGER,
-    output,
-    status::{Row, rows},
-};
+use super::component::ComponentProgram;
+use super::kyma_run::KymaRun;
+use super::mark::is_marked;
+use super::operators::Operators;
+use super::{component, crds, preflight};
+use crate::error::Error;
+use crate::hub::MANAGER;
+use crate::output;
+use crate::status::{Row, rows};
 
 /// Time that the garbage collector gets for objects whose owner was deleted.
 const COLLECTION_TIMEOUT: Duration = Duration::from_secs(30);

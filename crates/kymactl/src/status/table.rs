@@ -1,6 +1,6 @@
 //! Formats rows as a table.
 
-use super::Row;
+use super::fleet::Row;
 use crate::output;
 
 const COLUMN_GAP: &str = "  ";

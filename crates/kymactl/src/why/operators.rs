@@ -6,7 +6,7 @@ use http::Request;
 use kube::{Client, Config};
 use kyma_sdk::{Diagnosis, describe_cause};
 
-use super::Subject;
+use super::subject::Subject;
 use crate::error::Error;
 
 /// Timeout of one query.

@@ -7,13 +7,16 @@ use kube::ResourceExt as _;
 use kyma_api::{DeletionPolicy, HelmComponent, Kyma, annotations, hand_over::klm_entry, labels, names};
 use kyma_object_set::{Identity, Ownership};
 
-use super::facts::{MigrationState, Module, ReadComponent as _, hand_over, is_applied_by, is_skipped};
+use super::facts::{
+    COMPONENT_MANAGER, MigrationState, Module, ReadComponent as _, hand_over, is_applied_by, is_skipped,
+};
 use super::note::{self, KymaNote};
+use crate::hub::MANAGER;
 
 /// Operators that reconcile Kymas.
 pub(super) const OPERATORS: [&str; 2] = [kyma_operator::FIELD_MANAGER, "release-meta-syncer"];
 /// Field managers that write a Kyma's status.
-pub(super) const STATUS_MANAGERS: [&str; 3] = [OPERATORS[0], OPERATORS[1], super::MANAGER];
+pub(super) const STATUS_MANAGERS: [&str; 3] = [OPERATORS[0], OPERATORS[1], MANAGER];
 
 /// A step, in the order of execution.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -174,7 +177,7 @@ fn facts_owner(component: &HelmComponent) -> String {
 /// Returns the field managers with which an owner's component applies: its own, and that for objects of several
 /// owners.
 pub(super) fn managers(owner: &str) -> [String; 2] {
-    let manager = super::COMPONENT_MANAGER.to_owned();
+    let manager = COMPONENT_MANAGER.to_owned();
     let ownership = Ownership { manager: manager.clone(), owner: owner.to_owned(), version: String::new() };
     [manager, ownership.share_manager(owner)]
 }

@@ -15,6 +15,9 @@ use serde_json::Value;
 
 use super::lease::KlmState;
 
+/// Field manager of helm-component on targets.
+pub(super) const COMPONENT_MANAGER: &str = <helm_component::HelmComponents as kyma_sdk::Component>::NAME;
+
 /// The fields of a Kyma Lifecycle Manager (KLM) Manifest that kymactl reads.
 pub(super) type Manifest = Object<ManifestSpec, ManifestStatus>;
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::facts::{Manifest, MigrationState};
+use crate::hub::MANAGER;
 
 /// Record of a Kyma.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -49,7 +50,7 @@ pub(super) fn of_kyma(facts: &MigrationState) -> KymaNote {
 pub(super) fn of_manifest(manifest: &Manifest, status: &Value) -> ManifestNote {
     let by_people = |entry: &&ManagedFieldsEntry| {
         let manager = entry.manager.as_deref().unwrap_or_default();
-        manager.starts_with("kubectl") || manager == super::MANAGER
+        manager.starts_with("kubectl") || manager == MANAGER
     };
     let fields = manifest.metadata.managed_fields.iter().flatten();
     ManifestNote {

@@ -8,8 +8,8 @@ use kyma_api::{hand_over::klm_entry, klm, labels, limits};
 use kyma_object_set::Identity;
 
 use super::facts::{
-    Manifest, MigrationState, Module, ReadComponent as _, ReadManifest as _, hand_over, is_applied_by,
-    is_noted, is_skipped,
+    COMPONENT_MANAGER, Manifest, MigrationState, Module, ReadComponent as _, ReadManifest as _, hand_over,
+    is_applied_by, is_noted, is_skipped,
 };
 use super::{component, lease::KlmState, note};
 
@@ -235,7 +235,7 @@ fn unverified(facts: &MigrationState, module: &Module) -> Vec<String> {
         // Namespaces, and objects of other components, need not have these fields.
         let is_ours = identity.is_namespace()
             || (entry.fingerprint.is_empty() && !entry.hash.is_empty())
-            || is_applied_by(live, super::COMPONENT_MANAGER);
+            || is_applied_by(live, COMPONENT_MANAGER);
         if live.uid.as_ref() != Some(&entry.uid) {
             problem("is another object than before");
         } else if !is_ours {

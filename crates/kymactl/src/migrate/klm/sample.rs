@@ -5,8 +5,8 @@ use kyma_object_set::Identity;
 use serde_json::{Value, json};
 
 use super::{
-    COMPONENT_MANAGER, component,
-    facts::{Manifest, MigrationState, Module},
+    component,
+    facts::{COMPONENT_MANAGER, Manifest, MigrationState, Module},
     lease::KlmState,
     note,
 };

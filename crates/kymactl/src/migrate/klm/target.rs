@@ -21,13 +21,14 @@ use kyma_sdk::{
 use serde_json::{Value, json};
 
 use super::{
-    MANAGER, back,
+    back,
     facts::{Manifest, Module},
     note::KymaNote,
     read::{KymaSnapshot, VerifiedTarget},
     write::json_patch,
 };
 use crate::error::Error;
+use crate::hub::MANAGER;
 
 impl KymaSnapshot {
     /// Gives the objects of a module back to KLM: its labels, then the ownership of all fields. No spec is changed.

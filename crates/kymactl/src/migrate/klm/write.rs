@@ -16,12 +16,13 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    MANAGER, back, component,
+    back, component,
     facts::{Manifest, hand_over, is_noted, is_skipped},
     note::{self, KymaNote, ManifestNote},
     read::KymaSnapshot,
 };
 use crate::error::Error;
+use crate::hub::MANAGER;
 
 impl KymaSnapshot {
     fn namespace(&self) -> String {

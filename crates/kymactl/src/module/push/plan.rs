@@ -8,8 +8,10 @@ use kyma_artifacts::{ComponentVersion, Image};
 use kyma_object_set::{Limits, Object, ObjectSet};
 use serde_json::{Value, json};
 
-use super::{ConfiguredChart as Chart, Crd, Location, ModuleConfig, Push, sources};
+use super::flags::Push;
 use crate::error::Error;
+use crate::module::config::{Chart, Crd, ModuleConfig};
+use crate::module::sources::{self, Location};
 
 /// Default prefix of component names.
 const COMPONENT_PREFIX: &str = "kyma-project.io/module/";

@@ -14,8 +14,11 @@ use tokio::{
     time::timeout,
 };
 
-use super::{ComponentProgram, remark_line, unstartable};
-use crate::{error::Error, output::one_line};
+use super::program::{ComponentProgram, unstartable};
+use crate::{
+    error::Error,
+    output::{one_line, remark},
+};
 
 /// Time between SIGTERM and SIGKILL. Shorter than the grace period of all operators.
 const GRACE_PERIOD: Duration = Duration::from_secs(15);
@@ -32,7 +35,7 @@ impl ComponentProgram {
     ///
     /// # Errors
     /// If the program cannot be started or exits before.
-    pub(in super::super) async fn run(self, arguments: Vec<OsString>, process: Process) -> Result<(), Error> {
+    pub(in crate::run) async fn run(self, arguments: Vec<OsString>, process: Process) -> Result<(), Error> {
         let mut command = Command::new(&self.path);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         // The variable excludes the mode; colours would reach the user as control characters.
@@ -72,6 +75,11 @@ async fn copy_log(log: ChildStderr, program: String, tail: LogTail) {
         }
         tail.push_back(line);
     }
+}
+
+/// Writes a line of a program's log to standard error.
+fn remark_line(program: &str, line: &str) {
+    remark(&format!("{program}: {line}"));
 }
 
 /// Stops the child by SIGTERM, and after the grace period by SIGKILL.

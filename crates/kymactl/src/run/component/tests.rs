@@ -1,7 +1,12 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kyma_api::COMPONENT_GROUP;
 use kyma_sdk::{Mode, Process};
 use tempfile::TempDir;
 
 use super::*;
+use crate::error::Error;
 use crate::hub::GlobalFlags;
 
 const CRD: &str = "\

@@ -9,8 +9,8 @@ use kube::{
 use kyma_api::{COMPONENT_GROUP, Kyma, ModuleTemplate, labels, names::label_selector};
 use kyma_sdk::is_crd_absent;
 
-use super::ComponentProgram;
 use crate::error::Error;
+use crate::run::component::ComponentProgram;
 
 /// Checks that `--component` names the operator of each component of the Kyma that waits for one.
 ///

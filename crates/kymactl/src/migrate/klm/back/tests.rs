@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::migrate::klm::{COMPONENT_MANAGER, sample::Sample};
+use crate::migrate::klm::sample::Sample;
 
 fn handed_over() -> Sample {
     let mut sample = Sample::installed();

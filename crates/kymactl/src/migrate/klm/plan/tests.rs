@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::migrate::klm::component;
 use crate::migrate::klm::lease::KlmState;
 use crate::migrate::klm::sample::{Sample, kyma};
-use crate::migrate::klm::{COMPONENT_MANAGER, component};
 
 /// Applies the effect of each step of a hand-over, as if the run was interrupted after it.
 #[test]
