@@ -14,7 +14,9 @@ use flate2::{Compression, GzBuilder, read::MultiGzDecoder};
 use tar::EntryType;
 
 pub use self::room::{max_unpacked_bytes, run_unpacking};
-use crate::{ArtifactError, Limits, digest::printable};
+use crate::config::Limits;
+use crate::digest::printable;
+use crate::error::ArtifactError;
 
 /// The regular files of an archive by their path, `/`-separated, without leading `./`.
 pub type Files = BTreeMap<String, Bytes>;

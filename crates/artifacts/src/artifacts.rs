@@ -2,22 +2,24 @@
 
 use std::sync::Arc;
 
-use crate::{
-    ArtifactError, ChartArchive, ChartSource, ChartVersion, ChartVersions, ComponentVersion, Config,
-    Credentials, Digest, Manifests, ManifestsSource, ModuleContent, Progress, PushedArtifact, RegistryBase,
-    Trust, VersionRange,
-    cache::Cache,
-    chart,
-    chart::{Indexes, MetadataCache},
-    fetch::Fetch,
-    http::Http,
-    manifests, ocm,
-    permits::PullPermits,
-    proofs::Proofs,
-    push,
-    registry::Registry,
-    trust::Gate,
-};
+use crate::cache::Cache;
+use crate::chart::{ChartArchive, ChartSource, ChartVersion, ChartVersions, Indexes, MetadataCache};
+use crate::config::Config;
+use crate::credentials::Credentials;
+use crate::digest::Digest;
+use crate::error::ArtifactError;
+use crate::fetch::Fetch;
+use crate::http::Http;
+use crate::manifests::{Manifests, ManifestsSource};
+use crate::ocm::ModuleContent;
+use crate::permits::PullPermits;
+use crate::proofs::Proofs;
+use crate::push::{ComponentVersion, Progress, PushedArtifact};
+use crate::reference::RegistryBase;
+use crate::registry::Registry;
+use crate::trust::{Gate, Trust};
+use crate::version_range::VersionRange;
+use crate::{chart, manifests, ocm, push};
 
 /// Access to all sources through one cache. Cheap to clone; clones share cache, tokens and proofs.
 ///

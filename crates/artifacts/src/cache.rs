@@ -16,7 +16,8 @@ use bytes::Bytes;
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use crate::{ArtifactError, Digest};
+use crate::digest::Digest;
+use crate::error::ArtifactError;
 
 /// Maximum number of cached items, however small.
 const MAX_CACHED_ITEMS: usize = 100_000;

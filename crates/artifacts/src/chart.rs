@@ -11,14 +11,14 @@ use bytes::Bytes;
 use serde::{Deserialize, de::DeserializeOwned};
 use url::Url;
 
-use crate::{
-    ArtifactError, Digest, Limits, OciReference, archive,
-    digest::printable,
-    fetch::ContentFormat,
-    manifests,
-    selection::{self, ArtifactKind},
-    trust::{Gate, PROVENANCE},
-};
+use crate::config::Limits;
+use crate::digest::{Digest, printable};
+use crate::error::ArtifactError;
+use crate::fetch::ContentFormat;
+use crate::reference::OciReference;
+use crate::selection::ArtifactKind;
+use crate::trust::{Gate, PROVENANCE};
+use crate::{archive, manifests, selection};
 
 use index::ArchiveLocation;
 pub(crate) use index::Indexes;

@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use crate::ArtifactError;
+use crate::error::ArtifactError;
 
 /// Decodes `auth` as kubelets do: with or without padding.
 const AUTH: GeneralPurpose = GeneralPurpose::new(

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::ArtifactError;
+use crate::error::ArtifactError;
 
 /// A SHA-256 digest, written `sha256:<64 lower-case hex>`.
 ///

@@ -18,16 +18,18 @@ use self::{
     documents::{Document, DocumentRequest, access_request},
     validators::Validators,
 };
-use crate::{
-    ArtifactError, Credentials, Digest, Limits, OciReference, Repository,
-    cache::{Cache, Key, Origin},
-    http::Http,
-    permits::PullPermits,
-    proofs::{AccessRequest, Proofs},
-    registry::{Registry, Session},
-    single_flight::SingleFlight,
-    trust::{VerificationCache, VerificationKey},
-};
+use crate::cache::{Cache, Key, Origin};
+use crate::config::Limits;
+use crate::credentials::Credentials;
+use crate::digest::Digest;
+use crate::error::ArtifactError;
+use crate::http::Http;
+use crate::permits::PullPermits;
+use crate::proofs::{AccessRequest, Proofs};
+use crate::reference::{OciReference, Repository};
+use crate::registry::{Registry, Session};
+use crate::single_flight::SingleFlight;
+use crate::trust::{VerificationCache, VerificationKey};
 
 /// State of all reads.
 pub(crate) struct Fetch {

@@ -6,10 +6,14 @@ use bytes::Bytes;
 use reqwest::header::{HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use url::Url;
 
-use crate::{
-    ArtifactError, ChartArchive, Config, Credentials, Digest, Image, Limits, Trust, archive, chart::index,
-    ocm,
-};
+use crate::chart::{ChartArchive, index};
+use crate::config::{Config, Limits};
+use crate::credentials::Credentials;
+use crate::digest::Digest;
+use crate::error::ArtifactError;
+use crate::ocm::Image;
+use crate::trust::Trust;
+use crate::{archive, ocm};
 
 const WHAT: &str = "the artifact";
 

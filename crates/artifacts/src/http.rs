@@ -20,7 +20,9 @@ use self::{addresses::NetworkScope, client::Clients};
 pub use hosts::Refusal;
 pub(crate) use hosts::{Hosts, authority};
 
-use crate::{ArtifactError, Config, config::PUBLIC_REGISTRIES, digest::printable};
+use crate::config::{Config, PUBLIC_REGISTRIES};
+use crate::digest::printable;
+use crate::error::ArtifactError;
 
 const MAX_REDIRECTS: usize = 5;
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);

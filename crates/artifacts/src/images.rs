@@ -2,7 +2,8 @@
 
 use oci_spec::distribution::Reference;
 
-use crate::{Image, digest::printable};
+use crate::digest::printable;
+use crate::ocm::Image;
 
 /// The images of a component, to which those of its manifest are rewritten.
 ///

@@ -4,13 +4,14 @@ use bytes::Bytes;
 use oci_spec::image::{Descriptor, ImageManifest};
 use url::Url;
 
-use crate::{
-    ArtifactError, Digest, Limits, OciReference, archive,
-    digest::printable,
-    fetch::{ContentFormat, check_unpacked, shown},
-    selection::{self, ArtifactKind},
-    trust::Gate,
-};
+use crate::config::Limits;
+use crate::digest::{Digest, printable};
+use crate::error::ArtifactError;
+use crate::fetch::{ContentFormat, check_unpacked, shown};
+use crate::reference::OciReference;
+use crate::selection::ArtifactKind;
+use crate::trust::Gate;
+use crate::{archive, selection};
 
 /// Maximum number of layers of one artifact.
 const MAX_LAYERS: usize = 64;

@@ -8,14 +8,14 @@ use bytes::Bytes;
 use oci_spec::image::ImageManifest;
 use serde::Deserialize;
 
-use crate::{
-    ArtifactError, Credentials, Digest, RegistryBase, Repository, archive,
-    digest::printable,
-    fetch::Fetch,
-    manifests,
-    selection::{self, ArtifactKind, SelectedManifest},
-    trust::Gate,
-};
+use crate::credentials::Credentials;
+use crate::digest::{Digest, printable};
+use crate::error::ArtifactError;
+use crate::fetch::Fetch;
+use crate::reference::{RegistryBase, Repository};
+use crate::selection::{ArtifactKind, SelectedManifest};
+use crate::trust::Gate;
+use crate::{archive, manifests, selection};
 
 pub(crate) use descriptor::Descriptor;
 use descriptor::Resource;

@@ -10,7 +10,7 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use crate::ArtifactError;
+use crate::error::ArtifactError;
 
 /// Maximum number of concurrent pulls over all sources: limits the memory for content in transit.
 const MAX_PULLS: usize = 8;

@@ -6,7 +6,9 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::{Deadlines, Digest, credentials::Fingerprint};
+use crate::config::Deadlines;
+use crate::credentials::Fingerprint;
+use crate::digest::Digest;
 
 const MAX_PROOFS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);
 

@@ -7,11 +7,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::{
-    ArtifactError, ChartArchive, Credentials, Digest, OciReference, RegistryBase, chart,
-    fetch::Fetch,
-    registry::{OCI_MANIFEST, Session},
-};
+use crate::chart;
+use crate::chart::ChartArchive;
+use crate::credentials::Credentials;
+use crate::digest::Digest;
+use crate::error::ArtifactError;
+use crate::fetch::Fetch;
+use crate::reference::{OciReference, RegistryBase};
+use crate::registry::{OCI_MANIFEST, Session};
 
 pub use component::ComponentVersion;
 

@@ -4,7 +4,8 @@ use std::{fmt, net::Ipv6Addr, str::FromStr};
 
 use oci_spec::distribution::Reference;
 
-use crate::{ArtifactError, Digest, digest::printable};
+use crate::digest::{Digest, printable};
+use crate::error::ArtifactError;
 
 /// Prefix of a registry's repositories: `host[:port][/subpath]`.
 ///

@@ -10,11 +10,13 @@ use reqwest::{
 };
 use serde::Deserialize;
 
-use crate::{
-    ArtifactError, Credentials, Digest, Limits, OciReference, Refusal, Repository,
-    http::{self, Http, Request, Response},
-    reference::is_tag,
-};
+use crate::config::Limits;
+use crate::credentials::Credentials;
+use crate::digest::Digest;
+use crate::error::ArtifactError;
+use crate::http;
+use crate::http::{Http, Refusal, Request, Response};
+use crate::reference::{OciReference, Repository, is_tag};
 
 #[cfg(fuzzing)]
 pub(crate) use tokens::bearer_challenge;

@@ -6,7 +6,11 @@ use bytes::Bytes;
 use oci_spec::image::{Descriptor, ImageManifest};
 use serde::Deserialize;
 
-use crate::{ArtifactError, Digest, OciReference, chart, digest::printable, ocm, trust::Gate};
+use crate::digest::{Digest, printable};
+use crate::error::ArtifactError;
+use crate::reference::OciReference;
+use crate::trust::Gate;
+use crate::{chart, ocm};
 
 /// Maximum number of manifests of an index that are read.
 const MAX_CANDIDATES: usize = 16;

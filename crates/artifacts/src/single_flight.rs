@@ -8,7 +8,7 @@ use futures::{
 };
 use parking_lot::Mutex;
 
-use crate::ArtifactError;
+use crate::error::ArtifactError;
 
 type Work<V, E> = BoxFuture<'static, Result<V, E>>;
 

@@ -29,7 +29,8 @@ pub use root::TrustRoot;
 pub(crate) use search::Search;
 pub(crate) use verification_cache::{VerificationCache, VerificationKey};
 
-use crate::{ArtifactError, Digest};
+use crate::digest::Digest;
+use crate::error::ArtifactError;
 use keys::PublicKey;
 use provenance::Keyring;
 pub(crate) use provenance::LAYER as PROVENANCE;

@@ -7,7 +7,8 @@ use std::{cmp::Ordering, fmt, str::FromStr};
 
 use semver::{BuildMetadata, Prerelease, Version};
 
-use crate::{ArtifactError, digest::printable};
+use crate::digest::printable;
+use crate::error::ArtifactError;
 
 #[cfg(test)]
 mod tests;

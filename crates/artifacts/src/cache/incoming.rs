@@ -11,7 +11,8 @@ use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
 use super::{Cache, Origin, blocking};
-use crate::{ArtifactError, Digest};
+use crate::digest::Digest;
+use crate::error::ArtifactError;
 
 /// Maximum number of attempts to move a file into its directory. Each attempt fails only if another process, or the
 /// eviction of the directory's last other file, removes the directory in between.

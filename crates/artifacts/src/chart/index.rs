@@ -8,10 +8,14 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use url::Url;
 
-use crate::{
-    ArtifactError, Credentials, Digest, OciReference, Refusal, cache::Key, digest::printable, fetch::Fetch,
-    fetch::shown, http,
-};
+use crate::cache::Key;
+use crate::credentials::Credentials;
+use crate::digest::{Digest, printable};
+use crate::error::ArtifactError;
+use crate::fetch::{Fetch, shown};
+use crate::http;
+use crate::http::Refusal;
+use crate::reference::OciReference;
 
 #[cfg(fuzzing)]
 pub(crate) use content::find;

@@ -6,7 +6,7 @@ use lru::LruCache;
 use parking_lot::Mutex;
 
 use super::ChartMetadata;
-use crate::Digest;
+use crate::digest::Digest;
 
 /// Maximum number of remembered archives.
 const MAX_ENTRIES: NonZeroUsize = NonZeroUsize::new(1024).unwrap();

@@ -10,7 +10,10 @@ use flate2::Compression;
 use glob::{MatchOptions, Pattern};
 
 use super::ChartArchive;
-use crate::{ArtifactError, Limits, archive, digest::printable};
+use crate::archive;
+use crate::config::Limits;
+use crate::digest::printable;
+use crate::error::ArtifactError;
 
 impl ChartArchive {
     /// Packs the chart in `directory`, without files that its `.helmignore` names. Links are refused. Unlike `helm

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use semver::Version;
 use url::Url;
 
-use super::index::{self, ArchiveLocation, Entry, Indexes};
-use crate::{
-    ArtifactError, Credentials, Digest, Repository, VersionRange,
-    digest::printable,
-    fetch::{ContentFormat, Fetch},
-    version_range::lenient_version,
-};
+use super::index;
+use super::index::{ArchiveLocation, Entry, Indexes};
+use crate::credentials::Credentials;
+use crate::digest::{Digest, printable};
+use crate::error::ArtifactError;
+use crate::fetch::{ContentFormat, Fetch};
+use crate::reference::Repository;
+use crate::version_range::{VersionRange, lenient_version};
 
 /// Repository of the versions that a range selects from.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,15 +9,15 @@ use reqwest::{
     header::{HeaderValue, RANGE},
 };
 
-use super::{AnswerReuse, ContentFormat, DigestedBytes, Fetch};
-use crate::{
-    ArtifactError, Credentials, Digest,
-    cache::{IncomingFile, Key, Origin},
-    credentials::Auth,
-    http::{self, Request, Response},
-    proofs::AccessRequest,
-    registry,
-};
+use super::format::ContentFormat;
+use super::{AnswerReuse, DigestedBytes, Fetch};
+use crate::cache::{IncomingFile, Key, Origin};
+use crate::credentials::{Auth, Credentials};
+use crate::digest::Digest;
+use crate::error::ArtifactError;
+use crate::http::{Request, Response};
+use crate::proofs::AccessRequest;
+use crate::{http, registry};
 
 /// Maximum size of one write to disk, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;

@@ -9,7 +9,9 @@ use reqwest::header::{
     DATE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
 };
 
-use crate::{Digest, cache::Origin, credentials::Fingerprint};
+use crate::cache::Origin;
+use crate::credentials::Fingerprint;
+use crate::digest::Digest;
 
 const MAX_VALIDATORS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1_023);
 /// Maximum length of a validator that is kept.

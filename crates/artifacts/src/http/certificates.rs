@@ -8,7 +8,7 @@ use rustls::{
 };
 
 use super::settings;
-use crate::ArtifactError;
+use crate::error::ArtifactError;
 
 /// Returns TLS settings that trust the system's authorities and the certificates of a PEM file, which may also be
 /// server certificates.

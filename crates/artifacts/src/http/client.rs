@@ -6,13 +6,11 @@ use parking_lot::Mutex;
 use reqwest::{Client, Url};
 use tokio::time::Instant;
 
-use super::{
-    addresses::{NetworkScope, Resolver},
-    cause, certificates,
-    hosts::{authority, covers, normalized},
-    settings,
-};
-use crate::{ArtifactError, Config};
+use super::addresses::{NetworkScope, Resolver};
+use super::hosts::{authority, covers, normalized};
+use super::{cause, certificates, settings};
+use crate::config::Config;
+use crate::error::ArtifactError;
 
 /// Minimum time between two reads of the CA file.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);

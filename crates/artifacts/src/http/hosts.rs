@@ -4,10 +4,7 @@ use std::fmt;
 
 use reqwest::Url;
 
-use crate::{
-    Config,
-    config::{KNOWN_REGISTRIES, WELL_KNOWN_HOSTS},
-};
+use crate::config::{Config, KNOWN_REGISTRIES, WELL_KNOWN_HOSTS};
 
 /// Reason that an address from a source is refused. Its text ends a sentence that names the host.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 
 use super::Image;
-use crate::{ArtifactError, Digest, digest::printable};
+use crate::digest::{Digest, printable};
+use crate::error::ArtifactError;
 
 /// A component descriptor.
 #[derive(Debug, Deserialize)]

@@ -6,7 +6,12 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::Blob;
-use crate::{ArtifactError, Digest, Image, RegistryBase, archive::reproducible_header, ocm};
+use crate::archive::reproducible_header;
+use crate::digest::Digest;
+use crate::error::ArtifactError;
+use crate::ocm;
+use crate::ocm::Image;
+use crate::reference::RegistryBase;
 
 /// A module version to push.
 #[derive(Clone, Debug, Default)]

@@ -17,12 +17,11 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Session;
-use crate::{
-    ArtifactError,
-    credentials::{Auth, Fingerprint},
-    digest::printable,
-    http::{self, Request},
-};
+use crate::credentials::{Auth, Fingerprint};
+use crate::digest::printable;
+use crate::error::ArtifactError;
+use crate::http;
+use crate::http::Request;
 
 const MAX_CACHED_TOKENS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
 const MAX_TOKEN_ANSWER_BYTES: u64 = 256 << 10;

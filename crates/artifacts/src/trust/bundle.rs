@@ -3,9 +3,11 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 
+use super::flaw::Flaw;
+use super::log::Entry;
 use super::material::{Certificate, Chain};
-use super::{ClaimedSignature, flaw::Flaw, log::Entry, statement};
-use crate::Digest;
+use super::{ClaimedSignature, statement};
+use crate::digest::Digest;
 
 /// Common prefix of the media types of all versions.
 pub(super) const MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle";

@@ -6,8 +6,11 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use oci_spec::image::ImageManifest;
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 
-use super::{ClaimedSignature, flaw::Flaw, log::Entry, statement};
-use crate::{ArtifactError, Digest};
+use super::flaw::Flaw;
+use super::log::Entry;
+use super::{ClaimedSignature, statement};
+use crate::digest::Digest;
+use crate::error::ArtifactError;
 
 /// Media type of a signed layer.
 const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";

@@ -1,6 +1,6 @@
 //! Reasons for which a signature is not trusted.
 
-use crate::ArtifactError;
+use crate::error::ArtifactError;
 
 /// Problem of one signature. Never contains its content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,12 +6,16 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use url::Url;
 
-use super::{Flaw, Search, Trust, provenance::Keyring};
-use crate::{
-    ArtifactError, Credentials, Digest, OciReference,
-    fetch::{ContentFormat, Fetch, shown},
-    proofs::AccessRequest,
-};
+use super::Trust;
+use super::flaw::Flaw;
+use super::provenance::Keyring;
+use super::search::Search;
+use crate::credentials::Credentials;
+use crate::digest::Digest;
+use crate::error::ArtifactError;
+use crate::fetch::{ContentFormat, Fetch, shown};
+use crate::proofs::AccessRequest;
+use crate::reference::OciReference;
 
 /// Admits content with a trusted signature; all content if no signature is required.
 #[derive(Clone, Copy)]

@@ -6,7 +6,7 @@ use rustls::pki_types::{
 };
 use webpki::{Error, RawPublicKeyEntity};
 
-use crate::ArtifactError;
+use crate::error::ArtifactError;
 
 /// Maximum number of keys in one Secret.
 const MAX_KEYS: usize = 32;

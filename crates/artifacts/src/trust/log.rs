@@ -5,13 +5,11 @@ use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
 
-use super::{
-    flaw::Flaw,
-    material::LogId,
-    merkle,
-    root::{Log, TrustRoot},
-};
-use crate::Digest;
+use super::flaw::Flaw;
+use super::material::LogId;
+use super::merkle;
+use super::root::{Log, TrustRoot};
+use crate::digest::Digest;
 
 /// Expected subject of a log entry.
 pub(super) struct LogSubject<'a> {

@@ -5,8 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use oci_spec::image::{ImageIndex, ImageManifest};
 
-use super::{Flaw, Trust, bundle, cosign};
-use crate::{ArtifactError, Credentials, Digest, OciReference, fetch::Fetch, registry::Session};
+use super::flaw::Flaw;
+use super::{Trust, bundle, cosign};
+use crate::credentials::Credentials;
+use crate::digest::Digest;
+use crate::error::ArtifactError;
+use crate::fetch::Fetch;
+use crate::reference::OciReference;
+use crate::registry::Session;
 
 /// Maximum number of signatures of one manifest that are verified, of each kind.
 const MAX_SIGNATURES: usize = 64;

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use crate::Digest;
+use crate::digest::Digest;
 
 const MAX_ENTRIES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);
 

@@ -8,7 +8,9 @@ use serde::{
     de::{Error as _, MapAccess, SeqAccess, Visitor},
 };
 
-use crate::{ArtifactError, Digest, archive};
+use crate::archive;
+use crate::digest::Digest;
+use crate::error::ArtifactError;
 
 /// Maximum number of charts and versions together. The largest public repositories have about ten thousand.
 const MAX_ENTRIES: usize = 200_000;

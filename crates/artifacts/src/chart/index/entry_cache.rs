@@ -7,7 +7,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::content::{Entry, Index};
-use crate::{Digest, cache::Key, single_flight::SingleFlight};
+use crate::cache::Key;
+use crate::digest::Digest;
+use crate::single_flight::SingleFlight;
 
 const MAX_ANSWERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4_095);
 /// Maximum size of a query and its answer that are kept, in bytes.
