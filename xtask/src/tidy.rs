@@ -7,6 +7,7 @@ mod deletes;
 mod dependencies;
 mod events;
 mod fuzz;
+mod imports;
 mod klm;
 mod missing_data;
 mod patterns;
@@ -15,6 +16,7 @@ mod purity;
 mod runbook;
 mod test_names;
 mod text;
+mod use_paths;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,6 +43,7 @@ pub(crate) fn run() -> Result<()> {
     findings.extend(test_names::check(root, &files)?);
     findings.extend(comments::check(root, &files)?);
     findings.extend(declared_names::check(root, &files)?);
+    findings.extend(imports::check(root, &files)?);
     if findings.is_empty() {
         return Ok(());
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::text::is_rust;
+use super::use_paths::imports;
 
 /// Modules, by path without extension, whose results depend only on arguments.
 const PURE: &[&str] = &[
@@ -115,29 +116,6 @@ fn violations(text: &str) -> impl Iterator<Item = &'static str> {
 /// A word of the list as the end of a path or the beginning of a longer one.
 fn whole(word: &str) -> String {
     format!("{}::", word.trim_end_matches(':'))
-}
-
-/// Every path that a `use` brings in, braces taken apart.
-fn imports(code: &str) -> Vec<String> {
-    let statements = code.split("use ").skip(1).filter_map(|rest| rest.split_once(';'));
-    statements.flat_map(|(tree, _)| spread(&tree.split_whitespace().collect::<String>())).collect()
-}
-
-/// `a::{b,c::{d,e}}` as `a::b`, `a::c::d`, `a::c::e`.
-fn spread(tree: &str) -> Vec<String> {
-    let Some((stem, rest)) = tree.split_once('{') else { return vec![tree.to_owned()] };
-    let inner = rest.strip_suffix('}').unwrap_or(rest);
-    let mut depth = 0_u32;
-    let parts = inner.split(|letter| {
-        match letter {
-            '{' => depth += 1,
-            '}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        letter == ',' && depth == 0
-    });
-    let parts = parts.filter(|part| !part.is_empty());
-    parts.flat_map(spread).map(|path| format!("{stem}{path}")).collect()
 }
 
 #[cfg(test)]
