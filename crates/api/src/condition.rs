@@ -2,7 +2,8 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use crate::{Reason, limits};
+use crate::limits;
+use crate::reason::Reason;
 
 /// Condition types.
 pub mod types {

@@ -7,9 +7,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use crate::{
-    HelmComponent, Kyma, ModuleConfig, ModuleReleaseMeta, ModuleTemplate, Pause, Watcher, annotations,
-};
+use crate::annotations;
+use crate::helm_component::HelmComponent;
+use crate::kyma::Kyma;
+use crate::module_config::ModuleConfig;
+use crate::module_release_meta::ModuleReleaseMeta;
+use crate::module_template::ModuleTemplate;
+use crate::pause::Pause;
+use crate::watcher::Watcher;
 
 /// Returns every CRD for a hub, annotated with its version: an older program does not change a newer CRD.
 pub fn all() -> Vec<CustomResourceDefinition> {

@@ -4,9 +4,10 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    DeletionPolicy, Dependency, FreeForm, GroupKind, Manager, ModuleRef, ResourcePolicy, TargetRef, schemas,
+use crate::component::{
+    DeletionPolicy, Dependency, FreeForm, GroupKind, Manager, ModuleRef, ResourcePolicy, TargetRef,
 };
+use crate::schemas;
 
 mod inventory;
 mod packed;

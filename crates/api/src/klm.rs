@@ -3,7 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, GroupVersionKind};
 
-use crate::{OPERATOR_GROUP, is_kyma, labels};
+use crate::owner::is_kyma;
+use crate::{OPERATOR_GROUP, labels};
 
 /// Lease in the hub's namespace that a running KLM renews.
 pub const LEASE: &str = "893110f7.kyma-project.io";

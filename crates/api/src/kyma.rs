@@ -7,7 +7,9 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{FreeForm, ResourcePolicy, SecretKeyRef, State, patterns, schemas};
+use crate::component::{FreeForm, ResourcePolicy, SecretKeyRef};
+use crate::state::State;
+use crate::{patterns, schemas};
 
 mod stored;
 

@@ -5,7 +5,9 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{FreeForm, ResourcePolicy, Upgrade, patterns, schemas};
+use crate::component::{FreeForm, ResourcePolicy};
+use crate::kyma::Upgrade;
+use crate::{patterns, schemas};
 
 /// Central configuration of a module, or of all modules.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

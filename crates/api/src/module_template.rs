@@ -5,7 +5,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ChartSource, Dependency, FreeForm, GroupKind, KindRef, Manager, State, patterns, schemas};
+use crate::component::{Dependency, FreeForm, GroupKind, KindRef, Manager};
+use crate::helm_component::ChartSource;
+use crate::state::State;
+use crate::{patterns, schemas};
 
 /// One version of one module.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -7,7 +7,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{State, schemas};
+use crate::schemas;
+use crate::state::State;
 
 /// Changes on targets to report, and their receiver.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -4,9 +4,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::{DynamicObject, GroupVersionKind};
 use serde_json::Value;
 
-use crate::{State, annotations, condition::types, labels};
-
-use super::{DeletionOrder, DeletionPolicy};
+use super::fields::DeletionPolicy;
+use super::order::DeletionOrder;
+use crate::condition::types;
+use crate::state::State;
+use crate::{annotations, labels};
 
 /// The fields of a component that kyma-operator reads: identity, labels of the contract, and status.
 ///

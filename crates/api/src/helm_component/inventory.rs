@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{HelmComponentStatus, InventoryEntry, PackedError};
+use super::packed::PackedError;
+use super::status::{HelmComponentStatus, InventoryEntry};
 
 /// Objects of one kind in one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{SecretKeyRef, patterns};
+use crate::component::SecretKeyRef;
+use crate::patterns;
 
 /// Source of the content: exactly one of ocm, chart, manifests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -4,8 +4,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{InventoryGroup, ValuesFromKind, stored};
-use crate::{State, schemas};
+use super::inventory::InventoryGroup;
+use super::policies::ValuesFromKind;
+use super::stored;
+use crate::schemas;
+use crate::state::State;
 
 /// Observed state of the component.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]

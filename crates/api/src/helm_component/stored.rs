@@ -10,13 +10,15 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::{
+use super::inventory::InventoryGroup;
+use super::status::{
     Adoption, CreatedResource, Digests, FailedRevision, HelmComponentStatus, Hooks, InstalledValues,
-    InventoryEntry, InventoryGroup, PruneBaseline, ReleaseRecord, ReleaseRevision, ResolvedVersion,
-    RollbackTarget,
+    InventoryEntry, PruneBaseline, ReleaseRecord, ReleaseRevision, ResolvedVersion, RollbackTarget,
 };
-use crate::condition::{self, types};
-use crate::{Reason, State};
+use crate::condition;
+use crate::condition::types;
+use crate::reason::Reason;
+use crate::state::State;
 
 mod records;
 

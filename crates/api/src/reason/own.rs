@@ -1,6 +1,7 @@
 //! Reasons of single reconcilers.
 
-use super::{ErrorClass, Reason};
+use super::ErrorClass;
+use super::table::Reason;
 
 /// Minimum and maximum length of a reason in conditions and alerts.
 const REASON_LENGTHS: (usize, usize) = (3, 41);

@@ -1,6 +1,7 @@
 //! The table of reasons. The runbook has a page for each.
 
-use super::{ErrorClass, OwnReason};
+use super::ErrorClass;
+use super::own::OwnReason;
 
 macro_rules! reasons {
     ($( $(#[$section:meta])* $name:ident $(: $class:ident)? => $summary:literal; )+) => {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::helm_component::{
+use crate::helm_component::status::{
     Adoption, Digests, FailedRevision, PruneBaseline, ReleaseRecord, RollbackTarget,
 };
 
