@@ -1,11 +1,5 @@
 //! Options for the start of a cluster.
 
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
-
-use anyhow::Result;
-
-use crate::cluster::Cluster;
 use crate::etcd::EtcdDump;
 use crate::test_env::TestEnv;
 
@@ -64,7 +58,7 @@ impl ClusterBuilder {
         self
     }
 
-    /// Records each request, for [`Cluster::audit`].
+    /// Records each request, for [`Cluster::audit`](crate::Cluster::audit).
     pub fn with_audit(mut self) -> Self {
         self.audit = true;
         self
@@ -76,7 +70,8 @@ impl ClusterBuilder {
         self
     }
 
-    /// Gives the cluster an etcd of its own, so that it can be restored to an earlier state; see [`Cluster::save`].
+    /// Gives the cluster an etcd of its own, so that it can be restored to an earlier state; see
+    /// [`Cluster::save`](crate::Cluster::save).
     pub fn with_own_etcd(mut self) -> Self {
         self.own_etcd = true;
         self
@@ -96,11 +91,10 @@ impl ClusterBuilder {
     }
 }
 
-impl IntoFuture for ClusterBuilder {
-    type Output = Result<Cluster>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(Cluster::start(self))
+impl TestEnv {
+    /// Returns the builder of a cluster named `name`, which no other cluster of this test environment may have.
+    /// `.await` starts it, after options of [`ClusterBuilder`] as needed.
+    pub fn cluster(&self, name: &str) -> ClusterBuilder {
+        ClusterBuilder::new(self.clone(), name)
     }
 }

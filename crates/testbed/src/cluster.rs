@@ -1,6 +1,8 @@
 //! A running cluster.
 
+use std::future::{Future, IntoFuture};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -31,6 +33,15 @@ pub struct Cluster {
     inner: Arc<ClusterInner>,
 }
 
+impl IntoFuture for ClusterBuilder {
+    type Output = Result<Cluster>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(Cluster::start(self))
+    }
+}
+
 /// Fields are dropped in order: clients of the apiserver before it, and the apiserver before its etcd.
 struct ClusterInner {
     _infrastructure: Option<Infrastructure>,
@@ -46,7 +57,7 @@ struct ClusterInner {
 }
 
 impl Cluster {
-    pub(crate) async fn start(builder: ClusterBuilder) -> Result<Self> {
+    async fn start(builder: ClusterBuilder) -> Result<Self> {
         let test_env = builder.test_env.clone();
         claim(&test_env, &builder.name)?;
         let started = Self::start_claimed(&builder).await;

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 
 use crate::binaries::Program;
+use crate::plain_http::answers;
 use crate::port::{self, free_address};
 use crate::process::{Process, ProgramStart};
 use crate::wait::until;
@@ -101,7 +102,7 @@ async fn healthy(process: &Process, url: &str) -> Result<()> {
     let health = format!("{url}/health");
     until("etcd is healthy", Duration::from_mins(1), || async {
         process.check()?;
-        Ok(crate::registry::answers(&health).await.then_some(()))
+        Ok(answers(&health).await.then_some(()))
     })
     .await
 }

@@ -43,6 +43,7 @@ mod etcd;
 mod infrastructure;
 mod inputs;
 mod pins;
+mod plain_http;
 mod port;
 mod process;
 mod quiet;
@@ -51,6 +52,7 @@ mod rounds;
 mod scripted;
 mod shared;
 mod test_env;
+mod tls;
 mod wait;
 mod workloads;
 

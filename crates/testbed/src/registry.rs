@@ -1,23 +1,21 @@
 //! An OCI registry on loopback.
 
-mod chart;
 mod password;
 mod tls;
 
 pub use password::PasswordProxy;
 pub use tls::TlsProxy;
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyhow::Result;
-use bytes::Bytes;
-use http_body_util::Empty;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
+use anyhow::{Context, Result, ensure};
+use tokio::process::Command;
 
 use crate::binaries::Program;
+use crate::plain_http::answers;
 use crate::process::{Process, ProgramStart};
 use crate::test_env::TestEnv;
 use crate::wait::until;
@@ -30,7 +28,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    pub(crate) async fn start(test_env: TestEnv) -> Result<Self> {
+    async fn start(test_env: TestEnv) -> Result<Self> {
         let log = new_log(&test_env);
         let process = Process::spawn(&ProgramStart {
             name: "registry".to_owned(),
@@ -74,9 +72,44 @@ impl Registry {
         TlsProxy::start(&self.address).await
     }
 
+    /// Writes the files of a chart with this name and version below `directory`, each at its path in the chart;
+    /// packs it with Helm and pushes it to `oci://<address>/charts`. Returns the archive.
+    ///
+    /// # Errors
+    /// The files cannot be written, or Helm is missing or refuses the chart.
+    pub async fn push_chart(
+        &self,
+        directory: &Path,
+        (name, version): (&str, &str),
+        files: &[(&str, &str)],
+    ) -> Result<PathBuf> {
+        let chart = directory.join(name);
+        for (path, text) in files {
+            let path = chart.join(path);
+            std::fs::create_dir_all(path.parent().context("a file in a chart")?)?;
+            std::fs::write(path, text)?;
+        }
+        helm(&["package".as_ref(), chart.as_os_str(), "--destination".as_ref(), directory.as_os_str()])
+            .await?;
+        let archive = directory.join(format!("{name}-{version}.tgz"));
+        let charts = format!("oci://{}/charts", self.address());
+        helm(&["push".as_ref(), archive.as_os_str(), charts.as_ref(), "--plain-http".as_ref()]).await?;
+        Ok(archive)
+    }
+
     /// Returns the process, to freeze or kill it.
     pub fn process(&self) -> &Process {
         &self.process
+    }
+}
+
+impl TestEnv {
+    /// Starts an empty OCI registry with plain HTTP on loopback.
+    ///
+    /// # Errors
+    /// The program is missing or does not start.
+    pub async fn registry(&self) -> Result<Registry> {
+        Registry::start(self.clone()).await
     }
 }
 
@@ -86,9 +119,9 @@ fn new_log(test_env: &TestEnv) -> PathBuf {
     test_env.logs().join(format!("registry-{}.log", STARTED.fetch_add(1, Ordering::Relaxed) + 1))
 }
 
-/// Reports whether a plain HTTP server responds to a GET with success.
-pub(crate) async fn answers(url: &str) -> bool {
-    let Ok(url) = url.parse() else { return false };
-    let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
-    client.get(url).await.is_ok_and(|answer| answer.status().is_success())
+async fn helm(arguments: &[&OsStr]) -> Result<()> {
+    let done = Command::new(Program::Helm.path()?).args(arguments).output().await;
+    let done = done.context("cannot start helm")?;
+    ensure!(done.status.success(), "helm: {}", String::from_utf8_lossy(&done.stderr));
+    Ok(())
 }

@@ -5,20 +5,21 @@ mod answer;
 mod disorder;
 mod forward;
 mod interceptor;
+mod request;
+mod script;
 mod serve;
 
 pub use altered::{empty_list, expire_watch, truncate_body};
 pub use answer::{Answer, Body};
 pub use disorder::{EventDelivery, disorder_events};
 pub use interceptor::{InterceptedRequest, Interceptor};
-pub(crate) use serve::tls as acceptor;
+pub use request::{ReceivedRequest, RequestMatcher};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use http::Method;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -26,9 +27,11 @@ use tokio::task::JoinHandle;
 use crate::access::{Access, Credentials};
 use crate::certificates::Authority;
 use crate::cluster::Cluster;
+use crate::tls::acceptor;
 use crate::wait::until;
 
 use forward::Upstream;
+use script::{Rule, Script};
 
 /// A TLS server on loopback that looks like an apiserver and responds by a script. Without a rule for a request it
 /// passes the request on to the cluster behind it, or responds with 404. It ends when it is dropped, with its open
@@ -49,84 +52,6 @@ pub struct ScriptedServer {
     access: Access,
     script: Arc<Script>,
     server: JoinHandle<()>,
-}
-
-/// Selects the requests of a rule.
-#[derive(Clone, Debug, Default)]
-pub struct RequestMatcher {
-    method: Option<String>,
-    path: Option<String>,
-    query: Option<String>,
-}
-
-/// A request that arrived.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReceivedRequest {
-    /// The method, such as `PATCH`.
-    pub method: String,
-    /// The path without the query.
-    pub path: String,
-    /// The query without the question mark; empty if there is none.
-    pub query: String,
-    /// Its `Accept` header; empty if absent.
-    pub accept: String,
-    /// The User-Agent; empty if there is none.
-    pub user_agent: String,
-    /// The impersonated user, `Impersonate-User`; empty if there is none.
-    pub impersonated: String,
-}
-
-/// Scripted behaviour of the server, and its received requests.
-pub(crate) struct Script {
-    rules: Mutex<Vec<Rule>>,
-    requests: Mutex<Vec<ReceivedRequest>>,
-    connections: AtomicUsize,
-    unresponsive: AtomicBool,
-    upstream: Option<Arc<Upstream>>,
-    interceptor: Option<Arc<dyn Interceptor>>,
-}
-
-struct Rule {
-    matcher: RequestMatcher,
-    answer: Answer,
-    /// Number of requests that the rule still answers; `None` for no limit.
-    left: Option<usize>,
-}
-
-impl RequestMatcher {
-    /// Selects every request.
-    pub fn any() -> Self {
-        Self::default()
-    }
-
-    /// Selects requests whose path starts with `path`.
-    pub fn path(path: &str) -> Self {
-        Self { path: Some(path.to_owned()), ..Self::default() }
-    }
-
-    /// Selects watches of the collection at `path`.
-    pub fn watch(path: &str) -> Self {
-        Self { query: Some("watch=true".to_owned()), ..Self::path(path) }
-    }
-
-    /// Selects only requests with this method.
-    pub fn method(mut self, method: &str) -> Self {
-        self.method = Some(method.to_owned());
-        self
-    }
-
-    /// Selects only requests whose query contains `part`.
-    pub fn query(mut self, part: &str) -> Self {
-        self.query = Some(part.to_owned());
-        self
-    }
-
-    /// Reports whether the request is selected.
-    pub fn fits(&self, request: &ReceivedRequest) -> bool {
-        self.method.as_ref().is_none_or(|method| *method == request.method)
-            && self.path.as_ref().is_none_or(|path| request.path.starts_with(path.as_str()))
-            && self.query.as_ref().is_none_or(|query| request.query.contains(query.as_str()))
-    }
 }
 
 impl ScriptedServer {
@@ -179,7 +104,7 @@ impl ScriptedServer {
             upstream: upstream.map(Arc::new),
             interceptor,
         });
-        let tls = serve::tls(&authority.server()?)?;
+        let tls = acceptor(&authority.server()?)?;
         let server = tokio::spawn(serve::serve(listener, tls, Arc::clone(&script)));
         Ok(Self { access, script, server })
     }
@@ -242,37 +167,5 @@ impl ScriptedServer {
 impl Drop for ScriptedServer {
     fn drop(&mut self) {
         self.server.abort();
-    }
-}
-
-impl Script {
-    fn add(&self, rule: Rule) {
-        self.rules.lock().push(rule);
-    }
-
-    /// Records the request, and returns the answer of its rule, whose count is reduced.
-    fn answer_to(&self, request: &ReceivedRequest) -> Option<Answer> {
-        self.requests.lock().push(request.clone());
-        let mut rules = self.rules.lock();
-        let rule = rules.iter_mut().find(|rule| rule.left != Some(0) && rule.matcher.fits(request))?;
-        rule.left = rule.left.map(|left| left - 1);
-        Some(rule.answer.clone())
-    }
-}
-
-impl ReceivedRequest {
-    fn of<B>(request: &http::Request<B>) -> Self {
-        let header = |name: &str| {
-            let value = request.headers().get(name).and_then(|value| value.to_str().ok());
-            value.unwrap_or_default().to_owned()
-        };
-        Self {
-            method: Method::as_str(request.method()).to_owned(),
-            path: request.uri().path().to_owned(),
-            query: request.uri().query().unwrap_or_default().to_owned(),
-            accept: header("accept"),
-            user_agent: header("user-agent"),
-            impersonated: header("impersonate-user"),
-        }
     }
 }

@@ -12,10 +12,8 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::binaries;
-use crate::builder::ClusterBuilder;
 use crate::certificates::Authority;
 use crate::etcd::Etcd;
-use crate::registry::Registry;
 
 /// Maximum number of apiservers that start at the same time: on two cores, two starts in parallel take as long as one.
 const APISERVERS_AT_A_TIME: usize = 2;
@@ -64,20 +62,6 @@ impl TestEnv {
         let starts = Semaphore::new(APISERVERS_AT_A_TIME);
         let inner = TestEnvInner { etcd, authority, starts, names: Mutex::default(), directory };
         Ok(Self { inner: Arc::new(inner) })
-    }
-
-    /// Returns the builder of a cluster named `name`, which no other cluster of this test environment may have.
-    /// `.await` starts it, after options of [`ClusterBuilder`] as needed.
-    pub fn cluster(&self, name: &str) -> ClusterBuilder {
-        ClusterBuilder::new(self.clone(), name)
-    }
-
-    /// Starts an empty OCI registry with plain HTTP on loopback.
-    ///
-    /// # Errors
-    /// The program is missing or does not start.
-    pub async fn registry(&self) -> Result<Registry> {
-        Registry::start(self.clone()).await
     }
 
     /// Fails, with the end of its log, if etcd has ended.

@@ -7,7 +7,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificates::Authority;
-use crate::scripted::acceptor;
+use crate::tls::acceptor;
 
 /// A TLS proxy of a server on loopback, with a certificate of an authority of its own. It ends when it is dropped,
 /// and belongs to the tokio runtime that created it.

@@ -9,9 +9,9 @@ use http::{Request, Response, Uri};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use super::ReceivedRequest;
 use super::answer::{Answer, Behaviour, Body, whole};
 use super::forward::Upstream;
+use super::request::ReceivedRequest;
 
 /// Code between a client and a cluster that decides about each request: it passes the request on, before or after
 /// another action, responds in place of the cluster, or changes the cluster's response.

@@ -6,34 +6,21 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use rustls::ServerConfig;
-use rustls::pki_types::PrivateKeyDer;
-use rustls::pki_types::pem::PemObject;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::answer::{Answer, Behaviour, Body};
 use super::interceptor::InterceptedRequest;
-use super::{ReceivedRequest, Script};
-use crate::access::certificates;
-use crate::certificates::Certificate;
-
-pub(crate) fn tls(certificate: &Certificate) -> Result<TlsAcceptor> {
-    let chain = certificates(&certificate.certificate)?.into_iter().map(Into::into).collect();
-    let key = PrivateKeyDer::from_pem_slice(certificate.key.as_bytes()).context("the server's key")?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let config = config.with_no_client_auth().with_single_cert(chain, key)?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
-}
+use super::request::ReceivedRequest;
+use super::script::Script;
 
 /// Accepts connections until the task is aborted, which closes them too: they are tasks of its set.
 pub(super) async fn serve(listener: TcpListener, tls: TlsAcceptor, script: Arc<Script>) {
