@@ -3,6 +3,7 @@
 mod incoming;
 
 pub(crate) use incoming::IncomingFile;
+use incoming::{blocking, settle};
 
 use std::{
     fs, io,
@@ -124,11 +125,25 @@ impl Cache {
         let written = blocking(move || {
             let mut file = tempfile::NamedTempFile::new_in(tmp)?;
             file.write_all(&content)?;
-            incoming::settle(file, &path)
+            settle(file, &path)
         });
         written.await.map_err(ArtifactError::cache("write"))?;
         self.account(key, size);
         Ok(())
+    }
+
+    /// Creates an empty file for incoming content.
+    pub(crate) async fn incoming(&self) -> Result<IncomingFile, ArtifactError> {
+        IncomingFile::create(self.directory.join("tmp")).await
+    }
+
+    /// Stores the complete content by its digest.
+    pub(crate) async fn take(&self, origin: Origin, incoming: IncomingFile) -> Result<Digest, ArtifactError> {
+        let (file, digest, size) = incoming.finish();
+        let path = self.path((origin, digest));
+        blocking(move || settle(file, &path)).await.map_err(ArtifactError::cache("write"))?;
+        self.account((origin, digest), size);
+        Ok(digest)
     }
 
     /// Adds a new file to the index, and evicts items beyond the limits.
@@ -226,10 +241,6 @@ fn stock(blobs: &Path) -> io::Result<Vec<(Key, u64)>> {
     }
     found.sort_unstable();
     Ok(found.into_iter().map(|(_, key, size)| (key, size)).collect())
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 #[cfg(test)]

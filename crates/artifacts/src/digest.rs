@@ -1,10 +1,8 @@
 //! SHA-256 digests, by which content is identified.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
 
 use sha2::{Digest as _, Sha256};
-
-use crate::error::ArtifactError;
 
 /// A SHA-256 digest, written `sha256:<64 lower-case hex>`.
 ///
@@ -33,6 +31,11 @@ impl Digest {
         &self.0
     }
 
+    /// Parses `sha256:<64 hex digits>`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        text.strip_prefix("sha256:").and_then(Self::from_hex)
+    }
+
     /// Parses 64 hex digits without algorithm, as in Helm repository indexes and OCM descriptors.
     pub(crate) fn from_hex(text: &str) -> Option<Self> {
         let mut bytes = [0; 32];
@@ -53,16 +56,6 @@ impl fmt::Debug for Digest {
     }
 }
 
-impl FromStr for Digest {
-    type Err = ArtifactError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.strip_prefix("sha256:")
-            .and_then(Self::from_hex)
-            .ok_or_else(|| ArtifactError::address(printable(text), "not a sha256 digest"))
-    }
-}
-
 impl serde::Serialize for Digest {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -72,7 +65,7 @@ impl serde::Serialize for Digest {
 impl<'de> serde::Deserialize<'de> for Digest {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        text.parse().map_err(|_| serde::de::Error::custom("not a sha256 digest"))
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not a sha256 digest"))
     }
 }
 

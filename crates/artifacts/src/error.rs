@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use kyma_api::{ErrorClass, Reason};
 
 use crate::digest::Digest;
-use crate::http::Refusal;
+use crate::refusal::Refusal;
 
 /// Access with the credentials that the pull secret has for a host.
 const WITH_CREDENTIALS: &str = "with these credentials";

@@ -1,7 +1,9 @@
 //! Reads through the cache: first the proof, then the content. Concurrent reads share a pull.
 
+mod document_request;
 mod documents;
 mod format;
+mod state;
 mod validators;
 
 use std::sync::Arc;
@@ -10,113 +12,21 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use reqwest::Url;
 
+use self::documents::access_request;
+use self::state::{AnswerReuse, DigestedBytes};
 pub(crate) use self::{
     documents::shown,
     format::{ContentFormat, check_unpacked},
+    state::Fetch,
 };
-use self::{
-    documents::{Document, DocumentRequest, access_request},
-    validators::Validators,
-};
-use crate::cache::{Cache, Key, Origin};
-use crate::config::Limits;
+use crate::cache::{Key, Origin};
 use crate::credentials::Credentials;
 use crate::digest::Digest;
 use crate::error::ArtifactError;
-use crate::http::Http;
-use crate::permits::PullPermits;
-use crate::proofs::{AccessRequest, Proofs};
+use crate::proofs::AccessRequest;
 use crate::reference::{OciReference, Repository};
-use crate::registry::{Registry, Session};
-use crate::single_flight::SingleFlight;
-use crate::trust::{VerificationCache, VerificationKey};
-
-/// State of all reads.
-pub(crate) struct Fetch {
-    http: Http,
-    registry: Registry,
-    cache: Cache,
-    proofs: Proofs,
-    limits: Limits,
-    permits: PullPermits,
-    manifests: SingleFlight<AccessRequest, DigestedBytes>,
-    blobs: SingleFlight<Key, Bytes>,
-    documents: SingleFlight<(AccessRequest, DocumentRequest), Document>,
-    pulls: SingleFlight<(Origin, DocumentRequest), Document>,
-    validators: Validators,
-    tags: SingleFlight<AccessRequest, Arc<[String]>>,
-    searches: SingleFlight<(VerificationKey, AccessRequest), ()>,
-    verifications: VerificationCache,
-}
-
-/// Whether a recent answer of the source may be used.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum AnswerReuse {
-    Allowed,
-    Forbidden,
-}
-
-/// Content and its digest.
-type DigestedBytes = (Digest, Bytes);
 
 impl Fetch {
-    pub(crate) fn new(
-        http: Http,
-        registry: Registry,
-        cache: Cache,
-        proofs: Proofs,
-        limits: Limits,
-        permits: PullPermits,
-    ) -> Self {
-        Self {
-            http,
-            registry,
-            cache,
-            proofs,
-            limits,
-            permits,
-            manifests: SingleFlight::new(),
-            blobs: SingleFlight::new(),
-            documents: SingleFlight::new(),
-            pulls: SingleFlight::new(),
-            validators: Validators::new(),
-            tags: SingleFlight::new(),
-            searches: SingleFlight::new(),
-            verifications: VerificationCache::new(),
-        }
-    }
-
-    pub(crate) fn limits(&self) -> &Limits {
-        &self.limits
-    }
-
-    pub(crate) fn http(&self) -> &Http {
-        &self.http
-    }
-
-    pub(crate) fn registry(&self) -> &Registry {
-        &self.registry
-    }
-
-    pub(crate) fn cache(&self) -> &Cache {
-        &self.cache
-    }
-
-    /// Returns the searches for signatures in progress.
-    pub(crate) fn searches(&self) -> &SingleFlight<(VerificationKey, AccessRequest), ()> {
-        &self.searches
-    }
-
-    /// Returns the cache of verified content.
-    pub(crate) fn verifications(&self) -> &VerificationCache {
-        &self.verifications
-    }
-
-    /// Returns a session for reads.
-    fn session<'a>(&'a self, repository: &'a Repository, credentials: &'a Credentials) -> Session<'a> {
-        Session { http: &self.http, repository, credentials, push: false }
-    }
-
     /// Returns an OCI manifest that these credentials may read. This also proves access to the blobs of its
     /// repository: registries grant access by repository.
     pub(crate) async fn manifest(
@@ -199,29 +109,6 @@ impl Fetch {
         let (digest, content) = self.registry.manifest(session, reference).await?;
         self.cache.put((origin, digest), content.clone()).await?;
         Ok((digest, content))
-    }
-
-    /// Stores the answer of the source. Without an answer, returns the previous digest if it still counts.
-    fn judge(
-        &self,
-        access_request: &AccessRequest,
-        answer: Result<Digest, &ArtifactError>,
-    ) -> Option<Digest> {
-        match answer {
-            Ok(digest) => {
-                self.proofs.grant(access_request.clone(), digest);
-                None
-            }
-            Err(error) if error.is_outage() => {
-                let digest = self.proofs.during_outage(access_request)?;
-                tracing::warn!(artifact = %access_request.what, %error, "source gives no answer; what is in the cache is used");
-                Some(digest)
-            }
-            Err(_) => {
-                self.proofs.revoke(access_request);
-                None
-            }
-        }
     }
 
     /// Drops the cached content of an address whose content is invalid, so that the next read pulls it again.

@@ -3,6 +3,7 @@
 mod addresses;
 mod certificates;
 mod client;
+mod failure;
 mod hosts;
 
 use std::{ops::Deref, time::Duration};
@@ -16,13 +17,13 @@ use reqwest::{
     },
 };
 
-use self::{addresses::NetworkScope, client::Clients};
-pub use hosts::Refusal;
+use self::{addresses::NetworkScope, client::Clients, failure::cause};
 pub(crate) use hosts::{Hosts, authority};
 
 use crate::config::{Config, PUBLIC_REGISTRIES};
 use crate::digest::printable;
 use crate::error::ArtifactError;
+use crate::refusal::Refusal;
 
 const MAX_REDIRECTS: usize = 5;
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);
@@ -270,22 +271,6 @@ fn is_redirect(status: StatusCode) -> bool {
 
 fn unreachable(what: &str, error: &reqwest::Error) -> ArtifactError {
     ArtifactError::Unreachable { what: what.to_owned(), cause: cause(error) }
-}
-
-/// Returns the innermost cause, which names the failure (`Connection refused`, `UnknownIssuer`) and no address.
-fn cause(error: &reqwest::Error) -> String {
-    if error.is_timeout() {
-        return "no answer in time".to_owned();
-    }
-    let mut innermost: &dyn std::error::Error = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    printable(&innermost.to_string())
-}
-
-fn settings(setting: &'static str, problem: &str) -> ArtifactError {
-    ArtifactError::Settings { setting, problem: problem.to_owned() }
 }
 
 #[cfg(test)]

@@ -18,10 +18,9 @@ use crate::trust::Gate;
 use crate::{archive, manifests, selection};
 
 pub(crate) use descriptor::Descriptor;
+pub use descriptor::Image;
 use descriptor::Resource;
 
-/// Media type of the config blob of a component version.
-pub(crate) const CONFIG: &str = "application/vnd.ocm.software.component.config.v1+json";
 /// Media type of the descriptor layer.
 pub(crate) const DESCRIPTOR: &str = "application/vnd.ocm.software.component-descriptor.v2+yaml+tar";
 /// Name of the descriptor in its layer.
@@ -52,17 +51,6 @@ pub struct ModuleContent {
     pub default_cr: Option<Bytes>,
     /// Images of the component, by references that a transfer may have rewritten.
     pub images: Vec<Image>,
-}
-
-/// An image of a component.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Image {
-    /// Name of the resource.
-    pub name: String,
-    /// Version of the resource.
-    pub version: String,
-    /// The image reference.
-    pub reference: String,
 }
 
 /// The config blob: refers to the layer with the descriptor.

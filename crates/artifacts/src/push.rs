@@ -1,5 +1,6 @@
 //! Writes component versions and charts.
 
+mod blob;
 mod component;
 
 use std::sync::Arc;
@@ -13,9 +14,11 @@ use crate::credentials::Credentials;
 use crate::digest::Digest;
 use crate::error::ArtifactError;
 use crate::fetch::Fetch;
+use crate::media_types::{CHART_CONFIG, CHART_CONTENT};
 use crate::reference::{OciReference, RegistryBase};
 use crate::registry::{OCI_MANIFEST, Session};
 
+use blob::{Blob, Layer};
 pub use component::ComponentVersion;
 
 /// Receives the progress of a push, for progress bars. Every method does nothing by default.
@@ -49,40 +52,6 @@ struct Manifest {
     annotations: std::collections::BTreeMap<&'static str, String>,
 }
 
-/// A descriptor in an OCI manifest.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Layer {
-    media_type: &'static str,
-    digest: Digest,
-    size: u64,
-    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
-    annotations: std::collections::BTreeMap<&'static str, String>,
-}
-
-/// A blob to send.
-struct Blob {
-    name: &'static str,
-    media_type: &'static str,
-    content: Bytes,
-    annotations: std::collections::BTreeMap<&'static str, String>,
-}
-
-impl Blob {
-    fn new(name: &'static str, media_type: &'static str, content: impl Into<Bytes>) -> Self {
-        Self { name, media_type, content: content.into(), annotations: std::collections::BTreeMap::new() }
-    }
-
-    fn layer(&self) -> Layer {
-        Layer {
-            media_type: self.media_type,
-            digest: Digest::of(&self.content),
-            size: self.content.len() as u64,
-            annotations: self.annotations.clone(),
-        }
-    }
-}
-
 /// Writes a component version.
 pub(crate) async fn component(
     fetch: &Arc<Fetch>,
@@ -112,8 +81,8 @@ pub(crate) async fn chart(
     let reference = parent.repository(&metadata.name)?.tag(&metadata.version.replace('+', "_"))?;
     let chart = archive.files(fetch.limits())?.remove("Chart.yaml").unwrap_or_default();
     let config: serde_json::Value = chart::read_chart_yaml(&reference.to_string(), &chart)?;
-    let config = Blob::new("Chart.yaml", chart::CONFIG, config.to_string());
-    let layers = vec![Blob::new("chart", chart::CONTENT, archive.content().clone())];
+    let config = Blob::new("Chart.yaml", CHART_CONFIG, config.to_string());
+    let layers = vec![Blob::new("chart", CHART_CONTENT, archive.content().clone())];
     let annotations = [
         ("org.opencontainers.image.title", metadata.name.clone()),
         ("org.opencontainers.image.version", metadata.version.clone()),

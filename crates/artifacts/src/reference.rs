@@ -264,6 +264,14 @@ fn is_authority(host: &str) -> bool {
     }) && !host.contains(['?', '#', '\\', '@'])
 }
 
+impl FromStr for Digest {
+    type Err = ArtifactError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::parse(text).ok_or_else(|| ArtifactError::address(printable(text), "not a sha256 digest"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

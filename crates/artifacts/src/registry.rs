@@ -1,6 +1,7 @@
 //! The OCI distribution protocol, reduced to pull and push.
 
 mod link;
+mod session;
 mod tokens;
 
 use bytes::Bytes;
@@ -11,13 +12,14 @@ use reqwest::{
 use serde::Deserialize;
 
 use crate::config::Limits;
-use crate::credentials::Credentials;
 use crate::digest::Digest;
 use crate::error::ArtifactError;
 use crate::http;
-use crate::http::{Http, Refusal, Request, Response};
-use crate::reference::{OciReference, Repository, is_tag};
+use crate::http::{Request, Response};
+use crate::reference::{OciReference, is_tag};
+use crate::refusal::Refusal;
 
+pub(crate) use session::Session;
 #[cfg(fuzzing)]
 pub(crate) use tokens::bearer_challenge;
 use tokens::{RequestKind, TokenKey, Tokens};
@@ -42,16 +44,6 @@ const MAX_REFERRER_PAGES: usize = 16;
 pub(crate) struct Registry {
     tokens: Tokens,
     limits: Limits,
-}
-
-/// Context of requests to a repository.
-#[derive(Clone, Copy)]
-pub(crate) struct Session<'a> {
-    pub(crate) http: &'a Http,
-    pub(crate) repository: &'a Repository,
-    pub(crate) credentials: &'a Credentials,
-    /// Whether the requests write.
-    pub(crate) push: bool,
 }
 
 impl Registry {

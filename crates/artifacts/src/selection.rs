@@ -8,9 +8,9 @@ use serde::Deserialize;
 
 use crate::digest::{Digest, printable};
 use crate::error::ArtifactError;
+use crate::media_types::{CHART_CONFIG, COMPONENT_CONFIG};
 use crate::reference::OciReference;
 use crate::trust::Gate;
-use crate::{chart, ocm};
 
 /// Maximum number of manifests of an index that are read.
 const MAX_CANDIDATES: usize = 16;
@@ -33,12 +33,12 @@ pub(crate) enum ArtifactKind {
 impl ArtifactKind {
     fn matches(self, media_type: &str) -> bool {
         match self {
-            Self::Chart => media_type == chart::CONFIG,
-            Self::Component => media_type == ocm::CONFIG,
+            Self::Chart => media_type == CHART_CONFIG,
+            Self::Component => media_type == COMPONENT_CONFIG,
             Self::Manifests => {
                 !IMAGE_CONFIGS.contains(&media_type)
-                    && media_type != chart::CONFIG
-                    && media_type != ocm::CONFIG
+                    && media_type != CHART_CONFIG
+                    && media_type != COMPONENT_CONFIG
             }
         }
     }
@@ -210,7 +210,7 @@ mod tests {
             let index = json!({"schemaVersion": 2, "manifests": manifests}).to_string();
             candidates("a", &index_of(index.as_bytes()).unwrap(), ArtifactKind::Chart).unwrap()
         };
-        let typed = Some(chart::CONFIG);
+        let typed = Some(CHART_CONFIG);
         assert_eq!(found(json!([descriptor(image, None), descriptor(chart, typed)])), [chart]);
         assert_eq!(found(json!([descriptor(image, None), descriptor(chart, None)])), [image, chart]);
         assert_eq!(

@@ -10,7 +10,6 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
-use super::{Cache, Origin, blocking};
 use crate::digest::Digest;
 use crate::error::ArtifactError;
 
@@ -31,6 +30,18 @@ impl IncomingFile {
         self.size
     }
 
+    /// Creates an empty file in a directory.
+    pub(super) async fn create(directory: PathBuf) -> Result<Self, ArtifactError> {
+        let file = blocking(move || NamedTempFile::new_in(directory)).await;
+        let file = file.map_err(ArtifactError::cache("write"))?;
+        Ok(Self { file, hash: Sha256::new(), size: 0 })
+    }
+
+    /// Returns the complete file with its digest and size.
+    pub(super) fn finish(self) -> (NamedTempFile, Digest, u64) {
+        (self.file, Digest::finished(self.hash), self.size)
+    }
+
     /// Appends a piece.
     pub(crate) async fn with(mut self, piece: Bytes) -> Result<Self, ArtifactError> {
         let written = blocking(move || {
@@ -40,26 +51,6 @@ impl IncomingFile {
             Ok(self)
         });
         written.await.map_err(ArtifactError::cache("write"))
-    }
-}
-
-impl Cache {
-    /// Creates an empty file for incoming content.
-    pub(crate) async fn incoming(&self) -> Result<IncomingFile, ArtifactError> {
-        let tmp = self.directory.join("tmp");
-        let file = blocking(move || NamedTempFile::new_in(tmp)).await;
-        let file = file.map_err(ArtifactError::cache("write"))?;
-        Ok(IncomingFile { file, hash: Sha256::new(), size: 0 })
-    }
-
-    /// Stores the complete content by its digest.
-    pub(crate) async fn take(&self, origin: Origin, incoming: IncomingFile) -> Result<Digest, ArtifactError> {
-        let IncomingFile { file, hash, size } = incoming;
-        let digest = Digest::finished(hash);
-        let path = self.path((origin, digest));
-        blocking(move || settle(file, &path)).await.map_err(ArtifactError::cache("write"))?;
-        self.account((origin, digest), size);
-        Ok(digest)
     }
 }
 
@@ -75,4 +66,11 @@ pub(super) fn settle(mut file: NamedTempFile, path: &Path) -> io::Result<()> {
         }
     }
     Err(io::Error::other("the directory of a file does not stay"))
+}
+
+/// Runs work that may block on a thread of its own.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }

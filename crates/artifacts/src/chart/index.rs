@@ -14,8 +14,8 @@ use crate::digest::{Digest, printable};
 use crate::error::ArtifactError;
 use crate::fetch::{Fetch, shown};
 use crate::http;
-use crate::http::Refusal;
 use crate::reference::OciReference;
+use crate::refusal::Refusal;
 
 #[cfg(fuzzing)]
 pub(crate) use content::find;

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::ChartMetadata;
+use super::chart_archive::ChartMetadata;
 use crate::digest::Digest;
 
 /// Maximum number of remembered archives.

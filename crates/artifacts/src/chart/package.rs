@@ -9,7 +9,7 @@ use bytes::Bytes;
 use flate2::Compression;
 use glob::{MatchOptions, Pattern};
 
-use super::ChartArchive;
+use super::chart_archive::{ChartArchive, ChartMetadata, read_chart_yaml};
 use crate::archive;
 use crate::config::Limits;
 use crate::digest::printable;
@@ -27,7 +27,7 @@ impl ChartArchive {
         files.sort_unstable();
         let chart = fs::read(directory.join("Chart.yaml"))
             .map_err(|error| ArtifactError::invalid(&what, format!("Chart.yaml cannot be read: {error}")))?;
-        let metadata: super::ChartMetadata = super::read_chart_yaml(&what, &chart)?;
+        let metadata: ChartMetadata = read_chart_yaml(&what, &chart)?;
         metadata.check(&what)?;
         let content = pack(directory, &metadata.name, &files).map_err(failed)?;
         Self::parse(&what, content, &Limits::default())

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use semver::Version;
 use url::Url;
 
+use super::chart_archive::archive_of;
 use super::index;
 use super::index::{ArchiveLocation, Entry, Indexes};
 use crate::credentials::Credentials;
@@ -77,7 +78,7 @@ pub(crate) async fn resolve(
                     }
                     ArchiveLocation::Registry(reference) => {
                         let (_, manifest) = fetch.manifest_now(&reference, credentials).await?;
-                        super::archive_of(&what, &manifest)?
+                        archive_of(&what, &manifest)?
                     }
                 }
             };

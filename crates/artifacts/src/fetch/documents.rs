@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use futures::FutureExt as _;
 use reqwest::{
     Method, StatusCode, Url,
     header::{HeaderValue, RANGE},
 };
 
+use super::document_request::{Document, DocumentRequest};
 use super::format::ContentFormat;
-use super::{AnswerReuse, DigestedBytes, Fetch};
+use super::state::{AnswerReuse, DigestedBytes, Fetch};
 use crate::cache::{IncomingFile, Key, Origin};
 use crate::credentials::{Auth, Credentials};
 use crate::digest::Digest;
@@ -21,19 +22,6 @@ use crate::{http, registry};
 
 /// Maximum size of one write to disk, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
-
-/// Digest of the content at an address, with the content if it is needed in memory.
-pub(super) type Document = (Digest, Option<Bytes>);
-
-/// The requirements on a document.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct DocumentRequest {
-    expected: Option<Digest>,
-    limit: u64,
-    form: ContentFormat,
-    /// Whether it is written to disk as it arrives and stays there.
-    on_disk: bool,
-}
 
 /// A request for an address with its credentials.
 #[derive(Clone)]

@@ -7,7 +7,7 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 
-use super::settings;
+use super::failure::settings;
 use crate::error::ArtifactError;
 
 /// Returns TLS settings that trust the system's authorities and the certificates of a PEM file, which may also be

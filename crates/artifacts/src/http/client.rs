@@ -7,8 +7,9 @@ use reqwest::{Client, Url};
 use tokio::time::Instant;
 
 use super::addresses::{NetworkScope, Resolver};
+use super::certificates;
+use super::failure::{cause, settings};
 use super::hosts::{authority, covers, normalized};
-use super::{cause, certificates, settings};
 use crate::config::Config;
 use crate::error::ArtifactError;
 

@@ -2,9 +2,19 @@
 
 use serde::Deserialize;
 
-use super::Image;
 use crate::digest::{Digest, printable};
 use crate::error::ArtifactError;
+
+/// An image of a component.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Name of the resource.
+    pub name: String,
+    /// Version of the resource.
+    pub version: String,
+    /// The image reference.
+    pub reference: String,
+}
 
 /// A component descriptor.
 #[derive(Debug, Deserialize)]

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::Blob;
+use super::blob::Blob;
 use crate::archive::reproducible_header;
 use crate::digest::Digest;
 use crate::error::ArtifactError;
+use crate::media_types::COMPONENT_CONFIG;
 use crate::ocm;
 use crate::ocm::Image;
 use crate::reference::RegistryBase;
@@ -78,7 +79,7 @@ impl ComponentVersion {
             "mediaType": pointer.media_type, "digest": pointer.digest, "size": pointer.size,
         }});
         layers.insert(0, descriptor);
-        Ok((Blob::new("config", ocm::CONFIG, config.to_string()), layers))
+        Ok((Blob::new("config", COMPONENT_CONFIG, config.to_string()), layers))
     }
 
     fn descriptor(

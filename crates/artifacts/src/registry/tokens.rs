@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::Session;
+use super::session::Session;
 use crate::credentials::{Auth, Fingerprint};
 use crate::digest::printable;
 use crate::error::ArtifactError;

@@ -3,10 +3,11 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 
+use super::claimed_signature::ClaimedSignature;
 use super::flaw::Flaw;
 use super::log::Entry;
 use super::material::{Certificate, Chain};
-use super::{ClaimedSignature, statement};
+use super::statement;
 use crate::digest::Digest;
 
 /// Common prefix of the media types of all versions.

@@ -6,9 +6,10 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use oci_spec::image::ImageManifest;
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 
+use super::claimed_signature::ClaimedSignature;
 use super::flaw::Flaw;
 use super::log::Entry;
-use super::{ClaimedSignature, statement};
+use super::statement;
 use crate::digest::Digest;
 use crate::error::ArtifactError;
 

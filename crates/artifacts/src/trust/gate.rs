@@ -6,8 +6,8 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use url::Url;
 
-use super::Trust;
 use super::flaw::Flaw;
+use super::policy::Trust;
 use super::provenance::Keyring;
 use super::search::Search;
 use crate::credentials::Credentials;

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use oci_spec::image::{ImageIndex, ImageManifest};
 
 use super::flaw::Flaw;
-use super::{Trust, bundle, cosign};
+use super::policy::Trust;
+use super::{bundle, cosign};
 use crate::credentials::Credentials;
 use crate::digest::Digest;
 use crate::error::ArtifactError;

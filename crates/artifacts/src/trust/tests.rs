@@ -1,12 +1,17 @@
 //! Signatures of all kinds, valid ones and forged ones.
 
+use std::sync::Arc;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kyma_api::Reason;
 use rcgen::{KeyPair, SanType};
 use serde_json::Value;
 
+use super::flaw::Flaw;
+use super::policy::MAX_LOG_ENTRIES;
 use super::sample::{self, ISSUER, NOW, SUBJECT, SignatureOptions, Sigstore};
 use super::*;
+use crate::digest::Digest;
 
 const MANIFEST: &[u8] = b"{\"schemaVersion\": 2}";
 
