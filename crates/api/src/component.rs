@@ -5,7 +5,7 @@
 
 mod command_words;
 mod contract;
-mod fields;
+pub(crate) mod fields;
 mod order;
 mod view;
 

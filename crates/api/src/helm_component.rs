@@ -4,29 +4,31 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::component::{
+use crate::component::fields::{
     DeletionPolicy, Dependency, FreeForm, GroupKind, Manager, ModuleRef, ResourcePolicy, TargetRef,
 };
 use crate::schemas;
 
 mod inventory;
+mod inventory_group;
 mod packed;
 mod policies;
 mod source;
 mod status;
+mod status_records;
 mod stored;
 
-pub use inventory::{InventoryGroup, InventoryItem};
+pub use inventory_group::{InventoryGroup, InventoryItem};
 pub use packed::PackedError;
 pub use policies::{
     Adopt, CommonMetadata, CrdPolicy, Drift, DriftIgnore, DriftMode, Health, HealthExpression, History,
     HookPolicy, ObjectSelector, Patch, Release, Rollback, RollbackMode, Timeouts, ValuesFrom, ValuesFromKind,
 };
 pub use source::{ChartSource, ManifestSource, OcmSource, SecretRef, SignerIdentity, Source, Verify};
-pub use status::{
-    Adoption, CreatedResource, Digests, FailedRevision, HelmComponentStatus, HookPhase, Hooks,
-    InstalledValues, InventoryEntry, PruneBaseline, ReleaseRecord, ReleaseRevision, ResolvedVersion,
-    RollbackTarget,
+pub use status::HelmComponentStatus;
+pub use status_records::{
+    Adoption, CreatedResource, Digests, FailedRevision, HookPhase, Hooks, InstalledValues, InventoryEntry,
+    PruneBaseline, ReleaseRecord, ReleaseRevision, ResolvedVersion, RollbackTarget,
 };
 
 /// Desired state of one module on one target.

@@ -7,11 +7,13 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::component::{FreeForm, ResourcePolicy, SecretKeyRef};
+use crate::component::fields::{FreeForm, ResourcePolicy, SecretKeyRef};
 use crate::state::State;
 use crate::{patterns, schemas};
 
-mod stored;
+mod target_identity;
+
+pub use target_identity::TargetIdentity;
 
 /// Desired state of one cluster.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -319,25 +321,6 @@ pub struct PartialMeta {
     /// Last observed generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
-}
-
-/// Identity of a cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", from = "stored::StoredTargetIdentity")]
-pub struct TargetIdentity {
-    /// Uid of the cluster's kube-system Namespace at first contact.
-    pub cluster_uid: String,
-    /// Number of times that this Kyma adopted the cluster; also in the cluster's stamp.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub epoch: Option<i64>,
-    /// Number of changes ordered for the cluster, with a random suffix, such as 12-x3f9; also in the cluster's
-    /// stamp.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fencing_generation: Option<String>,
-    /// Whether `fencing_generation` was read from the deprecated field `turn`, the only one that is stored. Never
-    /// written.
-    #[serde(skip)]
-    pub is_deprecated_turn: bool,
 }
 
 /// Modules as read from the cluster's Kyma.

@@ -41,6 +41,7 @@ mod yaml_safe;
 // Names on hub and targets.
 pub mod annotations;
 pub mod finalizers;
+mod groups;
 pub mod klm;
 pub mod labels;
 pub mod names;
@@ -52,6 +53,7 @@ pub use component::{
     ModuleRef, ObjectRef, ReadyView, ResourcePolicy, SecretKeyRef, TargetRef,
 };
 pub use delete_proof::{DeleteProof, needs_delete_proof};
+pub use groups::{COMPONENT_GROUP, OPERATOR_GROUP};
 pub use helm_component::{
     Adopt, Adoption, ChartSource, CommonMetadata, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore,
     DriftMode, FailedRevision, Health, HealthExpression, HelmComponent, HelmComponentSpec,
@@ -81,9 +83,3 @@ pub use refusal::Refusal;
 pub use state::State;
 pub use watcher::{Gateway, ResourceToWatch, ServiceInfo, WatchedField, Watcher, WatcherSpec, WatcherStatus};
 pub use yaml_safe::yaml_safe;
-
-/// Group of the kinds for Kyma's users: Kyma, ModuleTemplate, ModuleReleaseMeta, Watcher, ModuleConfig, Pause.
-pub const OPERATOR_GROUP: &str = "operator.kyma-project.io";
-
-/// Group of this project's components: HelmComponent.
-pub const COMPONENT_GROUP: &str = "component.kyma-project.io";

@@ -5,7 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::component::{FreeForm, ResourcePolicy};
+use crate::component::fields::{FreeForm, ResourcePolicy};
 use crate::kyma::Upgrade;
 use crate::{patterns, schemas};
 

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::component::{Dependency, FreeForm, GroupKind, KindRef, Manager};
+use crate::component::fields::{Dependency, FreeForm, GroupKind, KindRef, Manager};
 use crate::helm_component::ChartSource;
 use crate::state::State;
 use crate::{patterns, schemas};

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use crate::OPERATOR_GROUP;
+use crate::groups::OPERATOR_GROUP;
 use crate::kyma::Kyma;
 
 /// Returns the first Kyma among the owners of an object. A kind `Kyma` of another API group does not count.

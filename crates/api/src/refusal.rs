@@ -13,7 +13,7 @@ use crate::reason::Reason;
 
 mod invalid;
 
-use invalid::{invalid, is_path, unknown_fields};
+use invalid::{Problems, is_path, problems, unknown_fields};
 
 /// The classification of a `Status` of an API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +140,10 @@ impl Refusal {
             404 => Self::NotFound,
             409 => Self::Conflict,
             410 => Self::Expired,
-            422 => invalid(status),
+            422 => match problems(status) {
+                Problems::Immutable(paths) => Self::Immutable(paths),
+                Problems::Invalid(paths) => Self::Invalid(paths),
+            },
             429 if text.starts_with(WATCH_CACHE_INITIALIZING) => Self::Initializing,
             429 => Self::Throttled(retry_after(status)),
             code @ 402..=499 => Self::Other(code),

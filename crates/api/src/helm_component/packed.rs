@@ -9,7 +9,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use thiserror::Error;
 
-use super::inventory::InventoryGroup;
+use super::inventory_group::InventoryGroup;
 
 /// Maximum size of a packed inventory in bytes: etcd accepts less for a whole object.
 const MAX_PACKED_BYTES: usize = 2 << 20;

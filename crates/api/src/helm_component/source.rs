@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::component::SecretKeyRef;
+use crate::component::fields::SecretKeyRef;
 use crate::patterns;
 
 /// Source of the content: exactly one of ocm, chart, manifests.

@@ -7,13 +7,13 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::Value;
 
-use super::inventory::InventoryGroup;
-use super::status::{
-    Adoption, CreatedResource, Digests, FailedRevision, HelmComponentStatus, Hooks, InstalledValues,
-    InventoryEntry, PruneBaseline, ReleaseRecord, ReleaseRevision, ResolvedVersion, RollbackTarget,
+use super::inventory_group::InventoryGroup;
+use super::status_records::{
+    Adoption, CreatedResource, Digests, FailedRevision, Hooks, InstalledValues, InventoryEntry,
+    PruneBaseline, ReleaseRecord, ReleaseRevision, ResolvedVersion, RollbackTarget,
 };
 use crate::condition;
 use crate::condition::types;
@@ -31,37 +31,69 @@ const RENAMED_CONDITIONS: [(&str, &str); 2] =
 /// A status with the fields of this version and the deprecated ones.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct StoredStatus {
-    state: Option<State>,
-    conditions: Option<Vec<Condition>>,
-    observed_generation: Option<i64>,
-    last_handled_reconcile_at: Option<String>,
-    version: Option<String>,
-    attempted_version: Option<String>,
-    objects: Option<Vec<InventoryGroup>>,
-    packed_objects: Option<String>,
-    inventory: Option<Vec<InventoryEntry>>,
-    digests: Option<StoredDigests>,
-    prune_baseline: Option<PruneBaseline>,
-    resolved: Option<StoredVersion>,
-    release_name: Option<String>,
-    revision: Option<ReleaseRevision>,
-    hooks: Option<StoredHooks>,
-    adopted: Option<Adoption>,
-    release_record: Option<ReleaseRecord>,
-    rollback_target: Option<RollbackTarget>,
-    failed_revision: Option<FailedRevision>,
-    tests: Option<StoredHooks>,
-    last_handled_test_at: Option<String>,
-    resource: Option<CreatedResource>,
-    overridden: Option<Vec<String>>,
-    values_from: Option<Vec<InstalledValues>>,
+pub(super) struct StoredStatus {
+    pub(super) state: Option<State>,
+    pub(super) conditions: Option<Vec<Condition>>,
+    pub(super) observed_generation: Option<i64>,
+    pub(super) last_handled_reconcile_at: Option<String>,
+    pub(super) version: Option<String>,
+    pub(super) attempted_version: Option<String>,
+    pub(super) objects: Option<Vec<InventoryGroup>>,
+    pub(super) packed_objects: Option<String>,
+    pub(super) inventory: Option<Vec<InventoryEntry>>,
+    pub(super) digests: Option<StoredDigests>,
+    pub(super) prune_baseline: Option<PruneBaseline>,
+    pub(super) resolved: Option<StoredVersion>,
+    pub(super) release_name: Option<String>,
+    pub(super) revision: Option<ReleaseRevision>,
+    pub(super) hooks: Option<StoredHooks>,
+    pub(super) adopted: Option<Adoption>,
+    pub(super) release_record: Option<ReleaseRecord>,
+    pub(super) rollback_target: Option<RollbackTarget>,
+    pub(super) failed_revision: Option<FailedRevision>,
+    pub(super) tests: Option<StoredHooks>,
+    pub(super) last_handled_test_at: Option<String>,
+    pub(super) resource: Option<CreatedResource>,
+    pub(super) overridden: Option<Vec<String>>,
+    pub(super) values_from: Option<Vec<InstalledValues>>,
     #[serde(flatten)]
     deprecated: DeprecatedFields,
 }
 
+impl StoredStatus {
+    /// Moves deprecated fields to the current ones, unless those are present.
+    pub(super) fn with_current_names(mut self) -> Self {
+        let deprecated = std::mem::take(&mut self.deprecated);
+        self.conditions = self.conditions.map(rename_conditions);
+        self.prune_baseline =
+            self.prune_baseline.or_else(|| deprecated.replaces.and_then(StoredBaseline::current));
+        self.adopted = self.adopted.or_else(|| deprecated.taken_over.map(StoredAdoption::current));
+        self.release_record =
+            self.release_record.or_else(|| deprecated.history.and_then(StoredRecord::current));
+        self.rollback_target =
+            self.rollback_target.or_else(|| deprecated.kept.and_then(StoredTarget::current));
+        self.failed_revision =
+            self.failed_revision.or_else(|| deprecated.rollback.and_then(StoredFailure::current));
+        self
+    }
+}
+
+/// Gives conditions of earlier versions their current types and reasons. The list is written as a whole, so a
+/// condition of a former type would stay in it forever.
+fn rename_conditions(mut conditions: Vec<Condition>) -> Vec<Condition> {
+    for (former, current) in RENAMED_CONDITIONS {
+        condition::rename(&mut conditions, former, current);
+    }
+    for one in &mut conditions {
+        if let Some(reason) = Reason::from_former_word(&one.reason) {
+            reason.as_str().clone_into(&mut one.reason);
+        }
+    }
+    conditions
+}
+
 /// Fields of the status whose name changed.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct DeprecatedFields {
     /// Deprecated: use pruneBaseline.
@@ -86,66 +118,6 @@ pub(super) fn add_deprecated_fields(schema: &mut Schema) {
     {
         properties.extend(fields);
     }
-}
-
-impl<'de> Deserialize<'de> for HelmComponentStatus {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        StoredStatus::deserialize(deserializer).map(Self::from)
-    }
-}
-
-impl From<StoredStatus> for HelmComponentStatus {
-    fn from(stored: StoredStatus) -> Self {
-        let deprecated = stored.deprecated;
-        Self {
-            state: stored.state,
-            conditions: stored.conditions.map(with_current_names),
-            observed_generation: stored.observed_generation,
-            last_handled_reconcile_at: stored.last_handled_reconcile_at,
-            version: stored.version,
-            attempted_version: stored.attempted_version,
-            objects: stored.objects,
-            packed_objects: stored.packed_objects,
-            inventory: stored.inventory,
-            digests: stored.digests.map(Digests::from),
-            prune_baseline: stored
-                .prune_baseline
-                .or_else(|| deprecated.replaces.and_then(StoredBaseline::current)),
-            resolved: stored.resolved.map(ResolvedVersion::from),
-            release_name: stored.release_name,
-            revision: stored.revision,
-            hooks: stored.hooks.map(Hooks::from),
-            adopted: stored.adopted.or_else(|| deprecated.taken_over.map(StoredAdoption::current)),
-            release_record: stored
-                .release_record
-                .or_else(|| deprecated.history.and_then(StoredRecord::current)),
-            rollback_target: stored
-                .rollback_target
-                .or_else(|| deprecated.kept.and_then(StoredTarget::current)),
-            failed_revision: stored
-                .failed_revision
-                .or_else(|| deprecated.rollback.and_then(StoredFailure::current)),
-            tests: stored.tests.map(Hooks::from),
-            last_handled_test_at: stored.last_handled_test_at,
-            resource: stored.resource,
-            overridden: stored.overridden,
-            values_from: stored.values_from,
-        }
-    }
-}
-
-/// Gives conditions of earlier versions their current types and reasons. The list is written as a whole, so a
-/// condition of a former type would stay in it forever.
-fn with_current_names(mut conditions: Vec<Condition>) -> Vec<Condition> {
-    for (former, current) in RENAMED_CONDITIONS {
-        condition::rename(&mut conditions, former, current);
-    }
-    for one in &mut conditions {
-        if let Some(reason) = Reason::from_former_word(&one.reason) {
-            reason.as_str().clone_into(&mut one.reason);
-        }
-    }
-    conditions
 }
 
 /// Digests, with the fields of earlier versions.

@@ -1,20 +1,10 @@
 //! Reasons of single reconcilers.
 
-use super::ErrorClass;
-use super::table::Reason;
+use super::class::ErrorClass;
+use super::table::{OwnReason, Reason};
 
 /// Minimum and maximum length of a reason in conditions and alerts.
 const REASON_LENGTHS: (usize, usize) = (3, 41);
-
-/// A reason that another team defines for its component kind, in addition to the common reasons.
-///
-/// Created by [`Reason::own`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct OwnReason {
-    pub(super) word: &'static str,
-    pub(super) class: Option<ErrorClass>,
-    pub(super) summary: &'static str,
-}
 
 impl Reason {
     /// Returns a reason of a single reconciler: its word, the class of the failure (`None` without a failure), and one

@@ -1,7 +1,16 @@
 //! The table of reasons. The runbook has a page for each.
 
-use super::ErrorClass;
-use super::own::OwnReason;
+use super::class::ErrorClass;
+
+/// A reason that another team defines for its component kind, in addition to the common reasons.
+///
+/// Created by [`Reason::own`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OwnReason {
+    pub(super) word: &'static str,
+    pub(super) class: Option<ErrorClass>,
+    pub(super) summary: &'static str,
+}
 
 macro_rules! reasons {
     ($( $(#[$section:meta])* $name:ident $(: $class:ident)? => $summary:literal; )+) => {

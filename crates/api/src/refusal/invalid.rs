@@ -4,8 +4,6 @@ use std::collections::BTreeSet;
 
 use kube::core::Status;
 
-use super::Refusal;
-
 /// Maximum number of paths of one answer, and their maximum length.
 const MAX_PATHS: usize = 10;
 const MAX_PATH_BYTES: usize = 200;
@@ -31,9 +29,16 @@ const ALLOCATED_PHRASE: &str = "already allocated";
 /// Messages before the duplicate key of a list.
 const DUPLICATE_KEY_PHRASE: &str = "duplicate entries for key ";
 
-/// Returns whether only immutable fields are the reason, or anything else. A mix counts as the latter: a recreated
-/// object would be refused as well.
-pub(super) fn invalid(status: &Status) -> Refusal {
+/// Problems of a refused object, with the paths of its fields.
+pub(super) enum Problems {
+    /// Only fields that cannot change.
+    Immutable(Vec<String>),
+    /// Any others, or a mix: a recreated object would be refused as well.
+    Invalid(Vec<String>),
+}
+
+/// Returns the problems in an answer.
+pub(super) fn problems(status: &Status) -> Problems {
     let causes = status.details.as_ref().map_or(&[][..], |details| &details.causes);
     // Sorted: for custom resources their order differs between answers.
     let paths = |with_reason: bool| -> Vec<String> {
@@ -53,7 +58,7 @@ pub(super) fn invalid(status: &Status) -> Refusal {
     };
     // Without causes the text may quote values anywhere, so none of it is kept.
     let all = !causes.is_empty() && causes.iter().all(|cause| is_immutable(&cause.message));
-    if all { Refusal::Immutable(paths(false)) } else { Refusal::Invalid(paths(true)) }
+    if all { Problems::Immutable(paths(false)) } else { Problems::Invalid(paths(true)) }
 }
 
 /// Reports whether a cause is about an immutable field. The quoted value is skipped: it may contain any text.

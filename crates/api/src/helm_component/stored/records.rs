@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::helm_component::status::{
+use crate::helm_component::status_records::{
     Adoption, Digests, FailedRevision, PruneBaseline, ReleaseRecord, RollbackTarget,
 };
 

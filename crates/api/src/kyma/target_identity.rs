@@ -1,15 +1,32 @@
-//! The identity of a cluster as stored, with the former name of a field. Pure.
+//! The identity of a cluster, and its stored form with the former name of a field. Pure.
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::TargetIdentity;
+/// Identity of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", from = "StoredTargetIdentity")]
+pub struct TargetIdentity {
+    /// Uid of the cluster's kube-system Namespace at first contact.
+    pub cluster_uid: String,
+    /// Number of times that this Kyma adopted the cluster; also in the cluster's stamp.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<i64>,
+    /// Number of changes ordered for the cluster, with a random suffix, such as 12-x3f9; also in the cluster's
+    /// stamp.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fencing_generation: Option<String>,
+    /// Whether `fencing_generation` was read from the deprecated field `turn`, the only one that is stored. Never
+    /// written.
+    #[serde(skip)]
+    pub is_deprecated_turn: bool,
+}
 
 /// Identity of a cluster as stored. Both names of the fencing generation may be present, which an alias would refuse
 /// as a duplicate field.
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct StoredTargetIdentity {
+struct StoredTargetIdentity {
     /// Uid of the cluster's kube-system Namespace at first contact. A cluster with another uid is neither changed
     /// nor cleaned up until a person confirms it.
     cluster_uid: String,
