@@ -185,7 +185,7 @@ fn resolve(module: &str, path: &str, modules: &Modules) -> Option<(String, Strin
             continue;
         }
         if rest.is_empty() && segment == "super" {
-            target = parent(&target)?.to_owned();
+            target.truncate(parent(&target)?.len());
         } else if rest.is_empty() && modules.contains_key(&child) {
             target = child;
         } else {
