@@ -7,6 +7,7 @@
 
 pub mod archive;
 mod artifacts;
+mod bounded_cache;
 mod cache;
 mod chart;
 mod config;
@@ -34,6 +35,7 @@ mod verification_cache;
 mod version_range;
 
 pub use artifacts::Artifacts;
+pub use bounded_cache::BoundedCache;
 pub use chart::{ChartArchive, ChartMetadata, ChartSource, ChartVersion, ChartVersions, read_chart_yaml};
 pub use config::{Config, Deadlines, Limits, WELL_KNOWN_HOSTS};
 pub use credentials::Credentials;

@@ -7,7 +7,6 @@
 mod account;
 mod args;
 mod blocking;
-mod bounded;
 mod changes;
 mod component_key;
 mod confirmed;

@@ -7,11 +7,9 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use kyma_artifacts::SingleFlight;
+use kyma_artifacts::{BoundedCache, SingleFlight};
 use kyma_sdk::Failure;
 use kyma_targets::{SecretKey, ServiceAccount};
-
-use crate::bounded::BoundedCache;
 
 /// Maximum number of lists: a rollout over a fleet requests one for each target.
 const MAX_LISTS: NonZeroUsize = NonZeroUsize::new(4096).unwrap();

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kyma_api::{ErrorClass, Reason, Source};
 use kyma_artifacts::{
-    ArtifactError, Artifacts, ChartSource, Credentials, Digest, Image, ManifestsSource, OciReference,
-    RegistryBase, archive::run_unpacking,
+    ArtifactError, Artifacts, BoundedCache, ChartSource, Credentials, Digest, Image, ManifestsSource,
+    OciReference, RegistryBase, archive::run_unpacking,
 };
 use kyma_sdk::Failure;
 use url::Url;
 
-use crate::bounded::BoundedCache;
 use crate::render::Chart;
 
 /// Maximum number of opened charts.

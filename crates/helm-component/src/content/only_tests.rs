@@ -4,9 +4,9 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use kyma_api::HelmComponent;
+use kyma_artifacts::BoundedCache;
 use kyma_object_set::{Limits, ObjectSet};
 
-use crate::bounded::BoundedCache;
 use crate::hooks::Hook;
 use crate::render::RenderRequest;
 

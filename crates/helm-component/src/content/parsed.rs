@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kyma_api::Reason;
+use kyma_artifacts::BoundedCache;
 use kyma_object_set::{Limits, ObjectSet};
 use kyma_sdk::Failure;
 use serde_json::{Map, Value};
 
 use super::digest;
-use crate::bounded::BoundedCache;
 
 /// Maximum number of parsed texts.
 const MAX_TEXTS: NonZeroUsize = NonZeroUsize::new(256).unwrap();

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use kyma_artifacts::SingleFlight;
+use kyma_artifacts::{BoundedCache, SingleFlight};
 
 use super::{RenderError, RenderOutput, RenderRequest, Renderer};
-use crate::bounded::BoundedCache;
 
 /// Maximum number of kept renders. Most take some kilobytes: a thousand releases of small charts that are removed and
 /// installed again need no second render.

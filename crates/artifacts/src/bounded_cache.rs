@@ -8,7 +8,7 @@ use lru::LruCache;
 use parking_lot::Mutex;
 
 /// A cache with bounds on number and bytes; it evicts the least recently used values.
-pub(crate) struct BoundedCache<K, V> {
+pub struct BoundedCache<K, V> {
     entries: Mutex<Entries<K, V>>,
     max_bytes: usize,
     size: fn(&V) -> usize,
@@ -21,18 +21,20 @@ struct Entries<K, V> {
 
 impl<K: Hash + Eq, V: Clone> BoundedCache<K, V> {
     /// Creates a cache of at most this number of values and `max_bytes` bytes, as `size` counts them.
-    pub(crate) fn new(values: NonZeroUsize, max_bytes: usize, size: fn(&V) -> usize) -> Self {
+    pub fn new(values: NonZeroUsize, max_bytes: usize, size: fn(&V) -> usize) -> Self {
         Self { entries: Mutex::new(Entries { values: LruCache::new(values), bytes: 0 }), max_bytes, size }
     }
 
-    pub(crate) fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
+    /// Returns a value and marks it as used.
+    pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
     {
         self.entries.lock().values.get(key).cloned()
     }
 
-    pub(crate) fn put(&self, key: K, value: V) {
+    /// Inserts or replaces a value. A value of more than `max_bytes` is not kept.
+    pub fn put(&self, key: K, value: V) {
         let (mut entries, size) = (self.entries.lock(), (self.size)(&value));
         // A value that is too large would evict all others, and then itself.
         let fits = size <= self.max_bytes;
@@ -45,7 +47,8 @@ impl<K: Hash + Eq, V: Clone> BoundedCache<K, V> {
         }
     }
 
-    pub(crate) fn clear(&self) {
+    /// Removes all values.
+    pub fn clear(&self) {
         let mut entries = self.entries.lock();
         entries.values.clear();
         entries.bytes = 0;
