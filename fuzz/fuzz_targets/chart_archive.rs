@@ -7,8 +7,8 @@ use std::io::{Read as _, Write as _};
 use arbitrary::Arbitrary;
 use bytes::Bytes;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
-use helm_component::render::Chart;
 use kyma_artifacts::Limits;
+use kyma_helm::render::Chart;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 

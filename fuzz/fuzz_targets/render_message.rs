@@ -3,7 +3,7 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use helm_component::render::fuzzing::reduce;
+use kyma_helm::render::fuzzing::reduce;
 use libfuzzer_sys::fuzz_target;
 
 const PLANTED: &str = "Hush4Hush";

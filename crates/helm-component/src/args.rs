@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use clap::Args;
 use kyma_artifacts::{Artifacts, Config, RegistryBase, TrustRoot};
+use kyma_helm::render::{CachingRenderer, HelmProgram, RenderLimits};
 use kyma_object_set::drift::FlapLimit;
 use url::Url;
 
 use crate::error::SetupError;
-use crate::render::{CachingRenderer, HelmProgram, RenderLimits};
 
 /// Flags of helm-component.
 #[derive(Debug, Clone, Args)]
@@ -169,7 +169,7 @@ impl ContentArgs {
                 helm.check(self.helm_sha256.as_deref()).map_err(SetupError::Helm)?;
                 Ok(Some(CachingRenderer::new(helm)))
             }
-            Err(crate::render::HelmProgramError::Missing) if self.helm.is_none() => Ok(None),
+            Err(kyma_helm::render::HelmProgramError::Missing) if self.helm.is_none() => Ok(None),
             Err(error) => Err(SetupError::Helm(error)),
         }
     }

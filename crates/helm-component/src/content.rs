@@ -7,11 +7,11 @@ use std::time::Duration;
 use kyma_api::{CrdPolicy, HelmComponent, HelmComponentSpec, Reason, ReleaseRevision};
 use kyma_artifacts::archive::run_unpacking;
 use kyma_artifacts::{Artifacts, Credentials, LocalisedImages, RegistryBase, Trust, TrustRoot};
+use kyma_helm::render::{Chart, Nondeterminism, RenderError, RenderRequest, Renderer};
 use kyma_object_set::{Identity, Kinds, ObjectSet};
 use kyma_sdk::Failure;
 
 use crate::objects::{self, PreparedObjects};
-use crate::render::{Chart, Nondeterminism, RenderError, RenderRequest, Renderer};
 use crate::render_store::{RenderLookup, RenderStore, StoredRender};
 use crate::source::{self, Content, OpenedCharts};
 use crate::workloads::Workloads;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kyma_api::HelmComponent;
+use kyma_helm::render::Renderer;
 use kyma_sdk::rbac::Table;
 use kyma_sdk::{
     Component, ComponentProgram, Context, Failure, Operator, Program, Progress, Removal, Rule, RunError,
@@ -31,7 +32,6 @@ use crate::rbac;
 use crate::reconcile::{component_key, protection};
 use crate::release_names::AlteredNames;
 use crate::release_records::ReleaseRecords;
-use crate::render::Renderer;
 use crate::report::ReconcileResult;
 use crate::searches::Searches;
 use crate::source;

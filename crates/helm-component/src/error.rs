@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use kyma_artifacts::ArtifactError;
+use kyma_helm::render::HelmProgramError;
 use thiserror::Error;
-
-use crate::render::HelmProgramError;
 
 /// The operator cannot start with these settings.
 #[derive(Debug, Error)]

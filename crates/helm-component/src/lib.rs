@@ -1,7 +1,8 @@
 //! The base reconciler: installs the chart or manifests of a HelmComponent on its target.
 //!
 //! A pass ([`reconcile`]) asks a pure state machine ([`plan`]) what to do, does it, and asks again:
-//! *fetch* ([`source`]) → *render* ([`render`], [`values`]) → *apply* in stages → *prune* → *health* → *report*.
+//! *fetch* ([`source`]) → *render* ([`kyma_helm::render`], [`values`]) → *apply* in stages → *prune* → *health* →
+//! *report*.
 //! [`target_cache`] caches the reduced state of objects from watches on targets; nothing is polled.
 
 mod account;
@@ -43,7 +44,6 @@ pub mod release;
 mod release_names;
 mod release_records;
 mod removal_hooks;
-pub mod render;
 mod render_store;
 mod report;
 mod rollback;

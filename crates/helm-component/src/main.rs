@@ -3,6 +3,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    helm_component::render::run_if_launcher();
+    kyma_helm::render::run_if_launcher();
     kyma_sdk::run_program(helm_component::HelmComponentProgram)
 }

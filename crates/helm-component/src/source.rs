@@ -9,10 +9,9 @@ use kyma_artifacts::{
     ArtifactError, Artifacts, BoundedCache, ChartSource, Credentials, Digest, Image, ManifestsSource,
     OciReference, RegistryBase, archive::run_unpacking,
 };
+use kyma_helm::render::Chart;
 use kyma_sdk::Failure;
 use url::Url;
-
-use crate::render::Chart;
 
 /// Maximum number of opened charts.
 const MAX_OPENED_CHARTS: NonZeroUsize = NonZeroUsize::new(64).unwrap();

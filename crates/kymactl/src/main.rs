@@ -35,7 +35,7 @@ use clap_complete::CompleteEnv;
 
 fn main() -> ExitCode {
     // Before any thread starts: the sandbox of the render program is set up in this process.
-    helm_component::render::run_if_launcher();
+    kyma_helm::render::run_if_launcher();
     // Before the runtime starts: a completion request is answered without side effects.
     CompleteEnv::with_factory(cli::Cli::command).complete();
     let cli = cli::Cli::of_process();

@@ -15,12 +15,21 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // Its tests store the statuses that health is judged by on API servers.
     ("kyma-object-set", &["kyma-api", "kyma-health"]),
     ("kyma-artifacts", &["kyma-api", "kyma-tls"]),
+    ("kyma-helm", &["kyma-api", "kyma-object-set", "kyma-artifacts"]),
     ("kyma-sdk", &["kyma-api", "kyma-health", "kyma-targets"]),
     ("kyma-operator", &["kyma-api", "kyma-targets", "kyma-sdk", "kyma-object-set"]),
     ("release-meta-syncer", &["kyma-api", "kyma-targets", "kyma-sdk", "kyma-object-set"]),
     (
         "helm-component",
-        &["kyma-api", "kyma-targets", "kyma-sdk", "kyma-health", "kyma-object-set", "kyma-artifacts"],
+        &[
+            "kyma-api",
+            "kyma-targets",
+            "kyma-sdk",
+            "kyma-health",
+            "kyma-object-set",
+            "kyma-artifacts",
+            "kyma-helm",
+        ],
     ),
     (
         "kymactl",
@@ -31,6 +40,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "kyma-health",
             "kyma-object-set",
             "kyma-artifacts",
+            "kyma-helm",
             "kyma-operator",
             "helm-component",
             "release-meta-syncer",

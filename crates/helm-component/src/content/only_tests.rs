@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use kyma_api::HelmComponent;
 use kyma_artifacts::BoundedCache;
+use kyma_helm::render::RenderRequest;
 use kyma_object_set::{Limits, ObjectSet};
 
 use crate::hooks::Hook;
-use crate::render::RenderRequest;
 
 /// Line that `helm template` writes before the path of a document's file.
 const SOURCE_COMMENT: &str = "---\n# Source: ";
@@ -61,10 +61,40 @@ pub(super) fn gives(manifest: &str, chart: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    use bytes::Bytes;
+    use flate2::Compression;
+    use kyma_artifacts::archive;
+    use kyma_helm::render::Chart;
+    use serde_json::{Value, json};
 
     use super::*;
-    use crate::render::tests::{chart, request};
+
+    fn chart() -> Arc<Chart> {
+        let files = [
+            ("demo/Chart.yaml", "apiVersion: v2\nname: demo\nversion: 1.0.0\n"),
+            ("demo/templates/a.yaml", "a: b"),
+        ];
+        let files: BTreeMap<String, Bytes> =
+            files.map(|(path, text)| (path.to_owned(), Bytes::from_static(text.as_bytes()))).into();
+        let archive = archive::pack(&files, Compression::fast()).unwrap();
+        Arc::new(Chart::open(&archive).unwrap())
+    }
+
+    fn request(chart: &Arc<Chart>, value: i64) -> RenderRequest {
+        RenderRequest {
+            chart: Arc::clone(chart),
+            release: "demo".to_owned(),
+            namespace: "here".to_owned(),
+            values: [("value".to_owned(), Value::from(value))].into_iter().collect(),
+            kube_version: "v1.34.7".to_owned(),
+            api_versions: Arc::default(),
+            revision: None,
+            crds: true,
+            deadline: None,
+        }
+    }
 
     #[test]
     fn a_cached_render_belongs_to_one_component_and_one_request() {
@@ -72,8 +102,8 @@ mod tests {
             let metadata = json!({"name": "n", "uid": uid});
             serde_json::from_value(json!({"metadata": metadata, "spec": {"source": {}}})).unwrap()
         };
-        let (chart, kept) = (chart(&[("templates/a.yaml", "a: b")]), OnlyTests::default());
-        let [one, other] = [1, 2].map(|value| request(&chart, json!({"value": value})));
+        let (chart, kept) = (chart(), OnlyTests::default());
+        let [one, other] = [1, 2].map(|value| request(&chart, value));
         kept.put(&component("a"), &one, &Arc::from("text"));
         assert_eq!(kept.get(&component("a"), &one).as_deref(), Some("text"));
         assert!(kept.get(&component("a"), &other).is_none() && kept.get(&component("b"), &one).is_none());

@@ -221,7 +221,7 @@ impl Chart {
 
     /// Returns whether a template prints `.Capabilities.KubeVersion` as a whole. It then has to be Helm's own value,
     /// so the API versions that the program was compiled with stay in the list.
-    pub(crate) fn keeps_compiled_versions(&self) -> bool {
+    pub fn keeps_compiled_versions(&self) -> bool {
         self.prints_kube_version
     }
 

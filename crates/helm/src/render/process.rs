@@ -70,7 +70,7 @@ fn spawn(program: &Path, args: &[String], home: &Path, limits: &RenderLimits) ->
             command.args(arguments).arg(program);
             command
         }
-        // Only tests of this crate run without a launcher.
+        // Only tests run without a launcher.
         None if cfg!(debug_assertions) => Command::new(program),
         None => {
             let detail = "this binary is not a launcher: call run_if_launcher first in its main".to_owned();

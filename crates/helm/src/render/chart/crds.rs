@@ -11,7 +11,7 @@ use super::tree::Tree;
 impl Chart {
     /// Returns, for each of the chart's CRDs, the API versions and kinds that a target serves once it has the CRD, as
     /// in `.Capabilities.APIVersions`. They are read once.
-    pub(crate) fn own_kinds(&self) -> &BTreeMap<Identity, BTreeSet<String>> {
+    pub fn own_kinds(&self) -> &BTreeMap<Identity, BTreeSet<String>> {
         self.own_kinds.get_or_init(|| {
             let mut found = BTreeMap::new();
             self.each_crd(&mut |crd| {

@@ -81,7 +81,7 @@ impl RenderRequest {
     /// Returns the digest for a varying render that must stay: the version of Kubernetes and the kinds count only if
     /// chart or values name them. A new version must not cause new passwords only because the chart states the
     /// versions that it supports.
-    pub(crate) fn lasting_digest(&self) -> String {
+    pub fn lasting_digest(&self) -> String {
         let (chart, values) = (&self.chart, &self.values);
         self.digest_with(chart.names_kube_version(values), chart.names_api_versions(values))
     }
@@ -216,6 +216,3 @@ impl RenderError {
         }
     }
 }
-
-#[cfg(test)]
-pub(crate) use helm::tests;
