@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use kube::ResourceExt;
 use kube::core::DynamicObject;
 use kyma_api::{annotations, labels};
+use kyma_helm::hooks::{self, HookState};
 use kyma_object_set::{GroupKind, Identity};
 use kyma_sdk::{ObjectEvent, Process, WatchSpec, Watches};
 use kyma_targets::{ComponentTarget, SecretKey};
 use parking_lot::Mutex;
 
 use crate::component_key::ComponentKey;
-use crate::hooks::{self, HookState};
 
 /// Maximum wait for the first list of a stream: events of a hook before that list may be missed.
 const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(5);

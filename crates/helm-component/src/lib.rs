@@ -20,7 +20,6 @@ mod effects;
 mod error;
 mod expressions;
 mod hook_watches;
-mod hooks;
 mod hub_config_maps;
 mod hub_secrets;
 mod injection;

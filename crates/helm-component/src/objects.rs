@@ -1,9 +1,9 @@
 //! Prepares parsed documents for the apply: separates hooks, sets namespaces, and adds the operator's metadata.
 
 use kyma_api::{annotations, labels};
+use kyma_helm::hooks::{HOOK, Hook};
 use kyma_object_set::{Kinds, Object, ObjectSet, normalise};
 
-use crate::hooks::{HOOK, Hook};
 use crate::workloads::Workloads;
 
 /// Note for users who edit objects on a target.

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kyma_api::Reason;
+use kyma_helm::hooks::Event;
 use kyma_object_set::Identity;
 use kyma_sdk::{Failure, longest_delay};
 
-use crate::hooks::Event;
 use crate::storage::ReleaseStatus;
 
 mod observed;

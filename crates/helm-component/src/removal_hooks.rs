@@ -1,12 +1,12 @@
 //! Serialized hooks of a removal in a Secret of the hub, with the release that they belong to. Pure.
 
 use kyma_api::{Digests, release_store};
+use kyma_helm::hooks::{self, Hook};
 use kyma_object_set::Object;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::content::LoadedContent;
-use crate::hooks::{self, Hook};
 use crate::packed::{self, PackError};
 
 /// Type of the Secret.
@@ -65,12 +65,12 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
+    use kyma_helm::hooks::HOOK;
     use serde_json::json;
 
     use super::*;
-    use crate::hooks::HOOK;
-    use crate::hooks::tests::hook;
     use crate::objects::PreparedObjects;
+    use crate::stored_release::tests::hook;
 
     fn loaded() -> LoadedContent {
         let hooks = ["pre-delete", "pre-install", "post-delete"];

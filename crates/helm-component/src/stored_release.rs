@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kyma_api::{InstalledValues, release_store};
+use kyma_helm::hooks::Hook;
 use kyma_object_set::Object;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::content::LoadedContent;
-use crate::hooks::Hook;
 use crate::objects::PreparedObjects;
 pub(crate) use crate::packed::digest;
 use crate::packed::{self, PackError};
@@ -130,12 +130,22 @@ pub(crate) fn unpack(packed: &[u8], sha256: &[u8]) -> Option<LoadedContent> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use kyma_helm::hooks::HOOK;
     use serde_json::json;
 
     use super::*;
-    use crate::hooks::HOOK;
-    use crate::hooks::tests::{hook, object};
+
+    pub(crate) fn object(kind: &str, name: &str, annotations: &Value) -> Object {
+        let api_version = if kind == "Job" { "batch/v1" } else { "v1" };
+        let metadata = json!({"name": name, "namespace": "n", "annotations": annotations});
+        let body = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
+        Object::from_value(body).unwrap()
+    }
+
+    pub(crate) fn hook(name: &str, annotations: &Value) -> Hook {
+        Hook::of(object("Job", name, annotations)).unwrap()
+    }
 
     fn loaded(objects: Vec<Object>) -> LoadedContent {
         let hooks = vec![hook("j", &json!({HOOK: "pre-rollback", "helm.sh/hook-weight": "3"}))];

@@ -1,6 +1,8 @@
-//! Helm without a hub: loads and renders charts.
+//! Helm without a hub: loads and renders charts, and decides when their hooks run.
 //!
 //! [`render::Chart`] reads a chart within bounds and detects renders that are not deterministic. A
-//! [`render::Renderer`] turns a chart and its values into objects.
+//! [`render::Renderer`] turns a chart and its values into objects. [`hooks`] has the order and delete policies of hooks,
+//! and decides on the next step for each from facts that the caller observed.
 
+pub mod hooks;
 pub mod render;

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use kyma_api::HelmComponent;
 use kyma_artifacts::BoundedCache;
+use kyma_helm::hooks::Hook;
 use kyma_helm::render::RenderRequest;
 use kyma_object_set::{Limits, ObjectSet};
-
-use crate::hooks::Hook;
 
 /// Line that `helm template` writes before the path of a document's file.
 const SOURCE_COMMENT: &str = "---\n# Source: ";

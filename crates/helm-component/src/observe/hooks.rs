@@ -1,11 +1,11 @@
 //! Determines which hooks of the chart are due.
 
 use kyma_api::{Digests, HookPolicy, annotations};
+use kyma_helm::hooks::{self, ReleaseChange, ReleaseHooks};
 use serde_json::json;
 
 use super::rollback;
 use crate::content::{self, LoadedContent};
-use crate::hooks::{self, ReleaseChange, ReleaseHooks};
 use crate::pass::Pass;
 use crate::plan::{Content, HooksDue};
 

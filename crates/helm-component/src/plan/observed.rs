@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kyma_health::HealthStatus;
+use kyma_helm::hooks::Event;
 use kyma_object_set::drift::Drift;
 use kyma_object_set::{Identity, Inventory};
 use kyma_sdk::Failure;
 
 use crate::deadline::Deadline;
-use crate::hooks::Event;
 use crate::plan::StopReason;
 
 /// Operation that the component's spec requests.

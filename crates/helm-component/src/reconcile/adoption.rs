@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, ResourceExt};
 use kyma_api::{Adoption, FreeForm, HookPhase, Hooks, ReleaseRecord};
+use kyma_helm::hooks::{self, Event};
 use kyma_object_set::{
     Action, ApplyReport, CallError, Entry, GroupKind, Identity, Object, System, claim, helm_release,
 };
@@ -17,7 +18,6 @@ use super::apply::PARALLEL;
 use super::{Pass, failure, history};
 use crate::blocking::run_blocking;
 use crate::content::LoadedContent;
-use crate::hooks::{self, Event};
 use crate::plan::Observed;
 use crate::release::Release;
 use crate::storage::{self, HelmRelease, ReleaseStatus, StorageError};

@@ -1,9 +1,9 @@
 //! The step that runs a chart's tests, as `helm test` does.
 
+use kyma_helm::hooks::{self, Event};
 use kyma_sdk::Failure;
 
 use super::Pass;
-use crate::hooks::{self, Event};
 use crate::observe;
 
 impl Pass<'_> {

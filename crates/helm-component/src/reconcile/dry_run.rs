@@ -7,6 +7,7 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kyma_api::{CreatedResource, FreeForm, HookPhase, Hooks, Reason, ReleaseRecord};
+use kyma_helm::hooks::{self, Event};
 use kyma_object_set::{DryRun, Identity, remove};
 use kyma_sdk::Failure;
 use tokio::time::Instant;
@@ -14,7 +15,6 @@ use tokio::time::Instant;
 use super::prune::unconfirmed;
 use super::{MAX_STEPS, Pass, default_resource, failure};
 use crate::dry_run_result::{DryRunResult, EventHooks};
-use crate::hooks::{self, Event};
 use crate::observe;
 use crate::plan::{self, Observed, Step, StopReason};
 

@@ -4,11 +4,11 @@ use k8s_openapi::api::core::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
 use kyma_api::Hooks;
+use kyma_helm::hooks::{self, HookState};
 use kyma_object_set::Identity;
 use kyma_sdk::Failure;
 
 use super::Pass;
-use crate::hooks::{self, HookState};
 
 /// Maximum number of events of one Job that are read.
 const MAX_EVENTS: u32 = 100;

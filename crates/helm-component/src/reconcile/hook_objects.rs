@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams, PropagationPolicy};
 use kyma_api::{DeleteProof, Reason, annotations, labels, needs_delete_proof};
+use kyma_helm::hooks::{Hook, LiveHook, end};
 use kyma_object_set::{Action, CallError, Guard, Identity, Mapping};
 use kyma_sdk::{Authorship, DeleteRequest, Failure, unreadable_fields};
 use serde_json::{Value, json};
 
 use super::apply::has_component;
 use super::{Pass, SERVED_DELAY, failure};
-use crate::hooks::{Hook, LiveHook, end};
 use crate::plan::Operation;
 
 /// Requeue delay for an object that the user has to delete. No watch covers it.

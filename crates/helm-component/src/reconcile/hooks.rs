@@ -9,13 +9,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::api::DynamicObject;
 use kyma_api::{ErrorClass, FreeForm, HookPhase, HookPolicy, Hooks, Reason, annotations, labels};
+use kyma_helm::hooks::{self, DeletePolicy, Event, Hook, HookAction, HookState, LiveHook};
 use kyma_object_set::{Action, CallError, Entry, GroupKind, Guard, Identity, Mapping};
 use kyma_sdk::{Content, Failure, WatchSpec};
 use serde_json::json;
 
 use super::hook_objects::{HookCreation, deletion_refused};
 use super::{Pass, failure};
-use crate::hooks::{self, DeletePolicy, Event, Hook, HookAction, HookState, LiveHook};
 use crate::objects::PreparedObjects;
 use crate::observe;
 use crate::plan::StopReason;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::FutureExt;
 use kyma_api::{PruneBaseline, Reason};
+use kyma_helm::hooks::Hook;
 use kyma_object_set::apply::ApplyReport;
 use kyma_object_set::prune::{self, PruneBlocked, PrunePlan, PruneRequest};
 use kyma_object_set::remove::{self, Removal};
@@ -14,7 +15,6 @@ use super::{Pass, failure};
 use crate::component_key::ComponentKey;
 use crate::confirmed::{ALLOW_SHRINK, is_confirmed};
 use crate::content::LoadedContent;
-use crate::hooks::Hook;
 use crate::memory::LEFT_OBJECTS_PREFIX;
 use crate::observe::rollback;
 use crate::ownership_requests::TargetScope;

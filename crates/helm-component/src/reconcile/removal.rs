@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use futures::FutureExt;
 use kyma_api::{CreatedResource, Reason, ResourcePolicy};
+use kyma_helm::hooks::Event;
 use kyma_object_set::order::DeletionStage;
 use kyma_object_set::sweep::UnlistablePolicy;
 use kyma_object_set::{Identity, Inventory, order, remove};
 use kyma_sdk::{Blocking, Failure, WatchSpec, find_blockers};
 
 use super::{Pass, failure};
-use crate::hooks::Event;
 use crate::inventory_status::InventoryEncoding;
 use crate::memory::RecordedStatus;
 use crate::ownership_requests::TargetScope;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 use kyma_api::{HookPolicy, Hooks, Reason, RollbackTarget};
+use kyma_helm::hooks::{self, Event};
 use kyma_sdk::Failure;
 
 use super::Pass;
 use crate::blocking::{run_blocking, run_blocking_if_large};
 use crate::content::LoadedContent;
-use crate::hooks::{self, Event};
 use crate::objects::PreparedObjects;
 use crate::packed;
 use crate::removal_hooks;

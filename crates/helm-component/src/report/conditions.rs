@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use kyma_api::condition::{Status, types};
 use kyma_api::{HookPolicy, Reason};
+use kyma_helm::hooks::{Event, Hook};
 use kyma_sdk::Failure;
 
 use super::words::{
     as_found_message, flapping_message, list, missing_message, silent_message, stray_message, with_left,
 };
 use crate::effects;
-use crate::hooks::{Event, Hook};
 use crate::observe;
 use crate::pass::Pass;
 use crate::plan::{Content, DriftMode, Observed, StopReason};

@@ -7,12 +7,12 @@ use base64::prelude::BASE64_STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
+use kyma_helm::hooks::{Event, Hook};
 use kyma_object_set::Object;
 use serde_json::{Map, Value, json};
 
 use super::decode::unpacked;
 use super::{KEY, StorageError, TYPE, secret_name};
-use crate::hooks::{Event, Hook};
 use crate::release::Release;
 
 /// Maximum size of a Secret, in bytes.

@@ -20,7 +20,7 @@ const FAILURES: [&str; 5] = [
 /// Live object at the identity of a hook.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one object")]
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct LiveHook {
+pub struct LiveHook {
     /// Mark of the run that created it, if a run did.
     pub mark: Option<String>,
     /// Whether a hook of this component created it, now or earlier.
@@ -43,17 +43,17 @@ pub(crate) struct LiveHook {
 
 impl LiveHook {
     /// Reports whether Kubernetes deletes it once it has ended.
-    pub(crate) fn vanishes(&self) -> bool {
+    pub fn vanishes(&self) -> bool {
         self.body.pointer("/spec/ttlSecondsAfterFinished").is_some_and(Value::is_number)
     }
 }
 
 /// Result of a Job or Pod: the reason of the API if it failed.
-pub(crate) type HookResult = Result<(), String>;
+pub type HookResult = Result<(), String>;
 
 /// State of a run's hook object as a stream showed it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) enum HookState {
+pub enum HookState {
     /// Not reported yet.
     #[default]
     Unreported,
@@ -67,7 +67,7 @@ pub(crate) enum HookState {
 
 /// Next step for a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum HookAction {
+pub enum HookAction {
     /// Create its object.
     Create,
     /// Delete the object that an earlier run left.
@@ -87,7 +87,7 @@ pub(crate) enum HookAction {
 /// Decides on the next step for a hook whose run has this mark. `started`: whether it was seen running or was just
 /// created. `overdue`: whether its deadline has passed or, if the object is missing, whether a stream had enough time
 /// to report its end.
-pub(crate) fn next_action(
+pub fn next_action(
     hook: &Hook,
     live: Option<&LiveHook>,
     state: &HookState,
@@ -157,7 +157,7 @@ fn verdict(hook: &Hook, body: &Value, overdue: bool) -> HookAction {
 
 /// Returns how a Job or Pod ended; `None` while it runs. A Pod that is being stopped may end as if it had succeeded,
 /// so its end counts only before its deletion.
-pub(crate) fn end(body: &Value, deleting: bool) -> Option<HookResult> {
+pub fn end(body: &Value, deleting: bool) -> Option<HookResult> {
     let conditions = body.pointer("/status/conditions").and_then(Value::as_array);
     let holds = |type_: &str| {
         let mut all = conditions.into_iter().flatten();
@@ -179,7 +179,7 @@ pub(crate) fn end(body: &Value, deleting: bool) -> Option<HookResult> {
 }
 
 /// Returns how a Job ended, by the reasons of its controller's events, which remain for a while after its deletion.
-pub(crate) fn end_by_events<'a>(reasons: impl IntoIterator<Item = &'a str>) -> Option<HookResult> {
+pub fn end_by_events<'a>(reasons: impl IntoIterator<Item = &'a str>) -> Option<HookResult> {
     reasons.into_iter().find_map(|reason| match reason {
         "Completed" => Some(Ok(())),
         _ => FAILURES.contains(&reason).then(|| Err(format!("it failed: {reason}"))),

@@ -17,7 +17,7 @@ const MAX_MESSAGE_CHARS: usize = 1024;
 
 /// Operation of the current content on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ReleaseChange {
+pub enum ReleaseChange {
     /// First installation.
     Install,
     /// Upgrade: replaces other content or values.
@@ -36,7 +36,7 @@ impl ReleaseChange {
     }
 
     /// Returns the event after the content was applied.
-    pub(crate) const fn after(self) -> Event {
+    pub const fn after(self) -> Event {
         match self {
             Self::Install => Event::PostInstall,
             Self::Upgrade => Event::PostUpgrade,
@@ -47,7 +47,7 @@ impl ReleaseChange {
 
 /// The current content and its relation to the installed one.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ReleaseHooks<'a> {
+pub struct ReleaseHooks<'a> {
     /// Hooks of the current content.
     pub hooks: &'a [Hook],
     /// Digest of the artifact, values, name and namespace, which identify the release.
@@ -59,7 +59,7 @@ pub(crate) struct ReleaseHooks<'a> {
 }
 
 /// Returns the event before the apply, if the content has hooks for it that have not succeeded.
-pub(crate) fn before(release: ReleaseHooks<'_>) -> Option<Event> {
+pub fn before(release: ReleaseHooks<'_>) -> Option<Event> {
     let event = release.change.before();
     let passed = release.record.filter(|record| record.digest == release.content).is_some_and(|record| {
         let recorded = Event::of(&record.event);
@@ -71,7 +71,7 @@ pub(crate) fn before(release: ReleaseHooks<'_>) -> Option<Event> {
 
 /// Returns the record to store with the apply, so that a process that did not apply the content knows the hooks that
 /// follow. `None` if the content has no hooks for this operation or for its removal.
-pub(crate) fn before_apply(release: ReleaseHooks<'_>) -> Option<Hooks> {
+pub fn before_apply(release: ReleaseHooks<'_>) -> Option<Hooks> {
     let has_delete_hooks = are_of_removal(release.hooks);
     let same = release.record.filter(|record| record.digest == release.content);
     if let Some(record) = same.filter(|record| Event::of(&record.event).is_some_and(Event::follows_apply)) {
@@ -97,7 +97,7 @@ pub(crate) fn before_apply(release: ReleaseHooks<'_>) -> Option<Hooks> {
 }
 
 /// Returns the record to store with the apply if hooks are disabled: the hooks of the removal may be enabled by then.
-pub(crate) fn record_if_disabled(release: ReleaseHooks<'_>) -> Option<Hooks> {
+pub fn record_if_disabled(release: ReleaseHooks<'_>) -> Option<Hooks> {
     are_of_removal(release.hooks).then(|| Hooks {
         digest: release.content.to_owned(),
         event: release.change.after().as_str().to_owned(),
@@ -108,18 +108,18 @@ pub(crate) fn record_if_disabled(release: ReleaseHooks<'_>) -> Option<Hooks> {
 }
 
 /// Reports whether any of these hooks runs at the removal of the release.
-pub(crate) fn are_of_removal(hooks: &[Hook]) -> bool {
+pub fn are_of_removal(hooks: &[Hook]) -> bool {
     hooks.iter().flat_map(Hook::events).any(Event::is_of_removal)
 }
 
 /// Returns the event after the apply, as long as its hooks have not succeeded.
-pub(crate) fn after(record: Option<&Hooks>) -> Option<Event> {
+pub fn after(record: Option<&Hooks>) -> Option<Event> {
     let record = record.filter(|record| record.phase != HookPhase::Succeeded)?;
     Event::of(&record.event).filter(|event| event.follows_apply())
 }
 
 /// Reports whether the hooks of this removal event have succeeded, or a later event has begun.
-pub(crate) fn is_over(record: Option<&Hooks>, event: Event) -> bool {
+pub fn is_over(record: Option<&Hooks>, event: Event) -> bool {
     let Some(record) = record else { return true };
     let recorded = Event::of(&record.event).filter(|recorded| recorded.is_of_removal());
     match recorded {
@@ -130,12 +130,12 @@ pub(crate) fn is_over(record: Option<&Hooks>, event: Event) -> bool {
 }
 
 /// Reports whether hooks are recorded that have neither failed nor succeeded.
-pub(crate) fn is_under_way(record: Option<&Hooks>) -> bool {
+pub fn is_under_way(record: Option<&Hooks>) -> bool {
     record.is_some_and(|record| !matches!(record.phase, HookPhase::Failed | HookPhase::Succeeded))
 }
 
 /// Returns the record of a run that begins or continues now.
-pub(crate) fn begin(record: Option<&Hooks>, event: Event, content: &str, now: Timestamp) -> Hooks {
+pub fn begin(record: Option<&Hooks>, event: Event, content: &str, now: Timestamp) -> Hooks {
     let same = record.filter(|record| record.digest == content && record.event == event.as_str());
     match same {
         Some(record) if matches!(record.phase, HookPhase::Running | HookPhase::Cleaning) => record.clone(),
@@ -152,7 +152,7 @@ pub(crate) fn begin(record: Option<&Hooks>, event: Event, content: &str, now: Ti
 }
 
 /// Returns the record after a hook failed.
-pub(crate) fn fail(run: Hooks, failure: &str, now: Timestamp) -> Hooks {
+pub fn fail(run: Hooks, failure: &str, now: Timestamp) -> Hooks {
     Hooks {
         phase: HookPhase::Failed,
         last_failure_time: Some(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
@@ -164,7 +164,7 @@ pub(crate) fn fail(run: Hooks, failure: &str, now: Timestamp) -> Hooks {
 }
 
 /// Returns the remaining pause before failed hooks run again, with the failure; `None` if they may run.
-pub(crate) fn next_try(
+pub fn next_try(
     record: Option<&Hooks>,
     event: Event,
     content: &str,
@@ -175,7 +175,7 @@ pub(crate) fn next_try(
 }
 
 /// Returns the remaining pause after a failure.
-pub(crate) fn pause(record: &Hooks, now: Timestamp) -> Option<Duration> {
+pub fn pause(record: &Hooks, now: Timestamp) -> Option<Duration> {
     let failed = record.last_failure_time.as_deref().filter(|_| record.phase == HookPhase::Failed)?;
     let failed: Timestamp = failed.parse().ok()?;
     let doublings = u32::try_from(record.attempts.unwrap_or(1) - 1).unwrap_or_default().min(10);
@@ -187,7 +187,7 @@ pub(crate) fn pause(record: &Hooks, now: Timestamp) -> Option<Duration> {
 /// Returns the mark of a run's objects: the same in every process, and different for every run of every component.
 /// Content that returns runs its hooks again, so the start time distinguishes the runs. A run that an earlier version
 /// of the operator began has no start time.
-pub(crate) fn mark(run: &Hooks, uid: &str) -> String {
+pub fn mark(run: &Hooks, uid: &str) -> String {
     let attempt = run.attempts.unwrap_or(1).to_string();
     let mut hash = Sha256::new();
     for part in [uid, &run.digest, &run.event, &attempt].into_iter().chain(run.start_time.as_deref()) {

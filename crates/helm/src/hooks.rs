@@ -12,14 +12,14 @@ use kyma_object_set::{Identity, Object};
 mod action;
 mod run;
 
-pub(crate) use action::{HookAction, HookState, LiveHook, end, end_by_events, next_action};
-pub(crate) use run::{
+pub use action::{HookAction, HookResult, HookState, LiveHook, end, end_by_events, next_action};
+pub use run::{
     ReleaseChange, ReleaseHooks, after, are_of_removal, before, before_apply, begin, fail, is_over,
     is_under_way, mark, next_try, pause, record_if_disabled,
 };
 
 /// Helm's annotation that makes an object a hook instead of a part of the release.
-pub(crate) const HOOK: &str = "helm.sh/hook";
+pub const HOOK: &str = "helm.sh/hook";
 const WEIGHT: &str = "helm.sh/hook-weight";
 const DELETE_POLICY: &str = "helm.sh/hook-delete-policy";
 
@@ -75,7 +75,7 @@ impl Event {
     }
 
     /// Parses the name of an event; `test-success` is Helm 2's name of `test`.
-    pub(crate) fn of(word: &str) -> Option<Self> {
+    pub fn of(word: &str) -> Option<Self> {
         let word = if word == "test-success" { "test" } else { word };
         Self::ALL.into_iter().find(|event| event.as_str() == word)
     }
@@ -97,15 +97,18 @@ impl fmt::Display for Event {
 
 /// Condition under which the object of a hook is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum DeletePolicy {
+pub enum DeletePolicy {
+    /// Before a hook creates its object again; the default.
     BeforeCreation,
+    /// After the hooks of the event succeeded.
     Succeeded,
+    /// After the hook failed.
     Failed,
 }
 
 /// A hook.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Hook {
+pub struct Hook {
     /// The object that the hook creates.
     pub object: Object,
     events: BTreeSet<Event>,
@@ -115,7 +118,7 @@ pub(crate) struct Hook {
 
 impl Hook {
     /// Reads an object with the annotation; `None` if it names an unknown event, as in Helm.
-    pub(crate) fn of(object: Object) -> Option<Self> {
+    pub fn of(object: Object) -> Option<Self> {
         let words = |key: &str| words(object.annotation(key).unwrap_or_default());
         let events: Option<BTreeSet<Event>> = words(HOOK).iter().map(|word| Event::of(word)).collect();
         let policy = |word: &String| match word.as_str() {
@@ -133,7 +136,7 @@ impl Hook {
     }
 
     /// Returns warnings about annotations that Helm ignores silently.
-    pub(crate) fn warnings(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         let mut warnings = vec![];
         if self.events.is_empty() {
             warnings.push(format!("{HOOK} names no event, so it never runs"));
@@ -151,17 +154,17 @@ impl Hook {
     }
 
     /// Reports whether it runs only when a user requests tests.
-    pub(crate) fn is_only_test(&self) -> bool {
+    pub fn is_only_test(&self) -> bool {
         !self.events.is_empty() && self.events.iter().all(|event| *event == Event::Test)
     }
 
     /// Returns the weight; hooks with lower weights run first.
-    pub(crate) fn weight(&self) -> i64 {
+    pub fn weight(&self) -> i64 {
         self.weight
     }
 
     /// Returns the conditions under which its object is deleted, in Helm's words.
-    pub(crate) fn policies(&self) -> Vec<&'static str> {
+    pub fn policies(&self) -> Vec<&'static str> {
         let word = |policy: &DeletePolicy| match policy {
             DeletePolicy::BeforeCreation => "before-hook-creation",
             DeletePolicy::Succeeded => "hook-succeeded",
@@ -171,34 +174,35 @@ impl Hook {
     }
 
     /// Returns its name in messages and records.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         self.object.identity().to_string()
     }
 
-    pub(crate) fn identity(&self) -> Identity {
+    /// Returns the identity of its object.
+    pub fn identity(&self) -> Identity {
         self.object.identity()
     }
 
     /// Returns the events at which it runs.
-    pub(crate) fn events(&self) -> impl Iterator<Item = Event> {
+    pub fn events(&self) -> impl Iterator<Item = Event> {
         self.events.iter().copied()
     }
 
     /// Returns whether this policy deletes the hook's object. CRDs and Namespaces are never deleted: their objects
     /// would be deleted with them.
-    pub(crate) fn goes(&self, policy: DeletePolicy) -> bool {
+    pub fn goes(&self, policy: DeletePolicy) -> bool {
         let identity = self.identity();
         self.deletes.contains(&policy) && !identity.is_crd() && !identity.is_namespace()
     }
 
     /// Reports whether it has an end to wait for.
-    pub(crate) fn has_an_end(&self) -> bool {
+    pub fn has_an_end(&self) -> bool {
         matches!((self.object.group(), self.object.kind()), ("batch", "Job") | ("", "Pod"))
     }
 }
 
 /// Returns the hooks of an event in the order in which they run: by weight, then name, then position in the content.
-pub(crate) fn of_event(hooks: &[Hook], event: Event) -> Vec<&Hook> {
+pub fn of_event(hooks: &[Hook], event: Event) -> Vec<&Hook> {
     let mut found: Vec<&Hook> = hooks.iter().filter(|hook| hook.events.contains(&event)).collect();
     found.sort_by(|one, other| (one.weight, one.object.name()).cmp(&(other.weight, other.object.name())));
     found
