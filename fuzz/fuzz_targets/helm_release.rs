@@ -7,7 +7,7 @@ use std::io::Write as _;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use flate2::{Compression, write::GzEncoder};
-use helm_component::storage::fuzzing::{RELEASE, objects};
+use kyma_helm::storage::fuzzing::{RELEASE, objects};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 

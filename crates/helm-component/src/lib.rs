@@ -49,7 +49,6 @@ mod rollback;
 mod searches;
 pub mod source;
 mod state_secret;
-pub mod storage;
 mod stored_release;
 mod target_cache;
 pub mod values;

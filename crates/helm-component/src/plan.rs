@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use kyma_api::Reason;
 use kyma_helm::hooks::Event;
+use kyma_helm::storage::ReleaseStatus;
 use kyma_object_set::Identity;
 use kyma_sdk::{Failure, longest_delay};
-
-use crate::storage::ReleaseStatus;
 
 mod observed;
 mod rollback;

@@ -6,8 +6,9 @@ use futures::{FutureExt, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, ResourceExt};
-use kyma_api::{Adoption, FreeForm, HookPhase, Hooks, ReleaseRecord};
+use kyma_api::{Adoption, FreeForm, HookPhase, Hooks, Reason, ReleaseRecord};
 use kyma_helm::hooks::{self, Event};
+use kyma_helm::storage::{self, HelmRelease, ReleaseStatus, StorageError};
 use kyma_object_set::{
     Action, ApplyReport, CallError, Entry, GroupKind, Identity, Object, System, claim, helm_release,
 };
@@ -20,7 +21,6 @@ use crate::blocking::run_blocking;
 use crate::content::LoadedContent;
 use crate::plan::Observed;
 use crate::release::Release;
-use crate::storage::{self, HelmRelease, ReleaseStatus, StorageError};
 
 impl Pass<'_> {
     /// Reads Helm's record of a release of the same name, once, and adds its objects to the inventory.
@@ -96,7 +96,7 @@ impl Pass<'_> {
         let read = run_blocking(decode).await?;
         read.map(Some).map_err(|error| {
             self.await_record(place, &name);
-            error.of(place, &name)
+            unreadable(&error, place, &name)
         })
     }
 
@@ -223,6 +223,12 @@ async fn record(
             && storage::deployed(secret.metadata.labels.iter()) == Some(revision)
     };
     Ok(found.filter(is_deployed).map(|secret| (revision, secret)))
+}
+
+/// Returns the failure for a record that cannot be decoded.
+fn unreadable(error: &StorageError, namespace: &str, secret: &str) -> Failure {
+    let text = format!("Helm's record Secret {namespace}/{secret} on the target: {error}");
+    Failure::new(Reason::ReleaseRecordInvalid, text)
 }
 
 /// Reports whether an object's metadata names this release.

@@ -9,13 +9,13 @@ use kube::api::{
 };
 use kube::{Api, ResourceExt};
 use kyma_api::{Reason, ReleaseRecord, annotations};
+use kyma_helm::storage::{self, ReleaseStatus, Revision};
 use kyma_sdk::{DeleteError, DeleteRequest, Failure, find_object, none_if_absent};
 
 use super::Pass;
 use crate::blocking::run_blocking;
 use crate::content::{Inputs, LoadedContent};
 use crate::release_records::Releases;
-use crate::storage::{self, ReleaseStatus, Revision};
 
 /// Page size for records of one release. Helm keeps 10 by default (`--history-max`).
 const RECORD_PAGE_SIZE: u32 = 500;
@@ -325,7 +325,8 @@ fn revision<'a>(
     description: &'a str,
 ) -> Option<Revision<'a>> {
     Some(Revision {
-        release: &inputs.release,
+        name: &inputs.release.name,
+        namespace: &inputs.release.namespace,
         number,
         chart: loaded.chart.as_ref()?,
         app_version: &loaded.app_version,

@@ -5,9 +5,7 @@ use std::io::Read as _;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use flate2::read::GzDecoder;
-use kyma_api::Reason;
 use kyma_object_set::{Limits, ObjectSet, ParseError};
-use kyma_sdk::Failure;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -79,14 +77,6 @@ pub enum StorageError {
     Manifest(#[from] ParseError),
 }
 
-impl StorageError {
-    /// Converts the error to a failure about the Secret with this name.
-    pub(crate) fn of(&self, namespace: &str, secret: &str) -> Failure {
-        let text = format!("Helm's record Secret {namespace}/{secret} on the target: {self}");
-        Failure::new(Reason::ReleaseRecordInvalid, text)
-    }
-}
-
 #[derive(Deserialize)]
 struct Release {
     name: String,
@@ -112,7 +102,7 @@ struct Metadata {
 }
 
 /// Decodes the content of the key `release`, which must belong to this release.
-pub(crate) fn decode(
+pub fn decode(
     stored: &[u8],
     name: &str,
     namespace: &str,

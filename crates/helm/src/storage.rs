@@ -11,32 +11,30 @@ pub mod fuzzing;
 
 use std::collections::BTreeMap;
 
-pub(crate) use decode::decode;
-pub use decode::{HelmRelease, StorageError};
-pub use encode::ReleaseStatus;
-pub(crate) use encode::{Revision, encode, first_deployed, superseded};
+pub use decode::{HelmRelease, StorageError, decode};
+pub use encode::{ReleaseStatus, Revision, encode, first_deployed, superseded};
 
 /// Type of such Secrets.
-pub(crate) const TYPE: &str = "helm.sh/release.v1";
+pub const TYPE: &str = "helm.sh/release.v1";
 /// Key in the data of such Secrets.
-pub(crate) const KEY: &str = "release";
+pub const KEY: &str = "release";
 
 /// Returns the label selector for the records of a release.
-pub(crate) fn selector(release: &str) -> String {
+pub fn selector(release: &str) -> String {
     format!("owner=helm,name={release}")
 }
 
 /// Label selector for the records of all deployed releases.
-pub(crate) const DEPLOYED: &str = "owner=helm,status=deployed";
+pub const DEPLOYED: &str = "owner=helm,status=deployed";
 
 /// Returns the name of the Secret of a revision.
-pub(crate) fn secret_name(release: &str, revision: i64) -> String {
+pub fn secret_name(release: &str, revision: i64) -> String {
     format!("sh.helm.release.v1.{release}.v{revision}")
 }
 
 /// Returns the deployed revision by the labels of the records, the newest if there are several. Pending and failed
 /// revisions do not count.
-pub(crate) fn deployed<'a>(records: impl Iterator<Item = &'a BTreeMap<String, String>>) -> Option<i64> {
+pub fn deployed<'a>(records: impl Iterator<Item = &'a BTreeMap<String, String>>) -> Option<i64> {
     let deployed = records.filter(|labels| labels.get("status").is_some_and(|status| status == "deployed"));
     deployed.filter_map(|labels| labels.get("version")?.parse().ok()).max()
 }

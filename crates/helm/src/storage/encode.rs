@@ -7,16 +7,15 @@ use base64::prelude::BASE64_STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
-use kyma_helm::hooks::{Event, Hook};
 use kyma_object_set::Object;
 use serde_json::{Map, Value, json};
 
 use super::decode::unpacked;
 use super::{KEY, StorageError, TYPE, secret_name};
-use crate::release::Release;
+use crate::hooks::{Event, Hook};
 
 /// Maximum size of a Secret, in bytes.
-pub(crate) const MAX_SECRET_BYTES: usize = 1 << 20;
+const MAX_SECRET_BYTES: usize = 1 << 20;
 
 /// Status of a revision, as Helm names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +29,8 @@ pub enum ReleaseStatus {
 }
 
 impl ReleaseStatus {
-    pub(crate) const fn as_str(self) -> &'static str {
+    /// Returns the status in the record and in its label.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Deployed => "deployed",
             Self::Superseded => "superseded",
@@ -40,9 +40,11 @@ impl ReleaseStatus {
 }
 
 /// Content of a revision.
-pub(crate) struct Revision<'a> {
-    /// The release.
-    pub release: &'a Release,
+pub struct Revision<'a> {
+    /// Name of the release.
+    pub name: &'a str,
+    /// Namespace of the release, and of the Secret.
+    pub namespace: &'a str,
     /// The revision's number.
     pub number: i64,
     /// Name and version of the chart.
@@ -68,11 +70,11 @@ pub(crate) struct Revision<'a> {
 /// Returns the Secret of a revision, without metadata that the target sets, or its size as an error if a Secret
 /// cannot hold it. Templates and default values of the chart are left out: for a rollback, Helm only needs the
 /// manifest.
-pub(crate) fn encode(revision: &Revision<'_>) -> Result<Value, usize> {
-    let Revision { release, number, chart, app_version, values, .. } = revision;
+pub fn encode(revision: &Revision<'_>) -> Result<Value, usize> {
+    let Revision { name, namespace, number, chart, app_version, values, .. } = revision;
     let record = json!({
-        "name": release.name,
-        "namespace": release.namespace,
+        "name": name,
+        "namespace": namespace,
         "version": number,
         "info": {
             "first_deployed": revision.first.to_string(),
@@ -94,11 +96,11 @@ pub(crate) fn encode(revision: &Revision<'_>) -> Result<Value, usize> {
     if stored.len() > MAX_SECRET_BYTES {
         return Err(stored.len());
     }
-    let labels = labels(&release.name, *number, revision.status, revision.now);
+    let labels = labels(name, *number, revision.status, revision.now);
     Ok(json!({
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": secret_name(&release.name, *number), "namespace": release.namespace, "labels": labels},
+        "metadata": {"name": secret_name(name, *number), "namespace": namespace, "labels": labels},
         "type": TYPE,
         "data": {KEY: BASE64_STANDARD.encode(stored)},
     }))
@@ -115,7 +117,7 @@ fn labels(name: &str, number: i64, status: ReleaseStatus, now: Timestamp) -> Val
 }
 
 /// Returns the merge patch that marks a record as superseded by another revision.
-pub(crate) fn superseded(stored: &[u8], now: Timestamp) -> Result<Value, StorageError> {
+pub fn superseded(stored: &[u8], now: Timestamp) -> Result<Value, StorageError> {
     let mut record = parsed(stored)?;
     let status = ReleaseStatus::Superseded.as_str();
     if let Some(info) = record.get_mut("info").and_then(Value::as_object_mut) {
@@ -126,7 +128,7 @@ pub(crate) fn superseded(stored: &[u8], now: Timestamp) -> Result<Value, Storage
 }
 
 /// Returns the time of the first installation of a record's release.
-pub(crate) fn first_deployed(stored: &[u8]) -> Option<Timestamp> {
+pub fn first_deployed(stored: &[u8]) -> Option<Timestamp> {
     parsed(stored).ok()?.pointer("/info/first_deployed")?.as_str()?.parse().ok()
 }
 
@@ -178,10 +180,10 @@ mod tests {
     }
 
     fn encoded(objects: &[Object], status: ReleaseStatus) -> Result<Value, usize> {
-        let spec = serde_json::from_value(json!({"source": {}, "release": {"namespace": "store"}})).unwrap();
         let values = json!({"level": "high"}).as_object().unwrap().clone();
         encode(&Revision {
-            release: &crate::release::of("shop", &spec, None, "x"),
+            name: "shop",
+            namespace: "store",
             number: 3,
             chart: &("shop".to_owned(), "1.4.2".to_owned()),
             app_version: "7",
