@@ -2,7 +2,7 @@
 //! last layer always wins, and replaced values of the user are listed.
 #![no_main]
 
-use helm_component::values::merge;
+use kyma_helm::values::merge;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value};
 

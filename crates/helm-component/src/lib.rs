@@ -1,8 +1,7 @@
 //! The base reconciler: installs the chart or manifests of a HelmComponent on its target.
 //!
 //! A pass ([`reconcile`]) asks a pure state machine ([`plan`]) what to do, does it, and asks again:
-//! *fetch* ([`source`]) → *render* ([`kyma_helm::render`], [`values`]) → *apply* in stages → *prune* → *health* →
-//! *report*.
+//! *fetch* ([`source`]) → *render* ([`kyma_helm`]) → *apply* in stages → *prune* → *health* → *report*.
 //! [`target_cache`] caches the reduced state of objects from watches on targets; nothing is polled.
 
 mod account;
@@ -51,7 +50,7 @@ pub mod source;
 mod state_secret;
 mod stored_release;
 mod target_cache;
-pub mod values;
+mod values;
 mod verify;
 mod watch_wait;
 mod workloads;

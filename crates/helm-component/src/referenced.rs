@@ -6,12 +6,13 @@ use std::sync::Arc;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 use kyma_api::{HelmComponent, InstalledValues, ValuesFrom, ValuesFromKind};
+use kyma_helm::values::{self, Origin};
 use kyma_sdk::{Failure, Revision, find_object};
 use serde::de::DeserializeOwned;
 
 use crate::reader::Reader;
 use crate::values::from::{FromLayer, Source, layer};
-use crate::values::{self, Origin};
+use crate::values::layers;
 
 /// One layer of values, and the revisions of the objects that it was made from.
 #[derive(Clone)]
@@ -93,7 +94,7 @@ pub async fn origins(hub: &Client, component: &HelmComponent) -> Result<Vec<Orig
     let reader = Reader::of(component);
     let installed = component.status.as_ref().and_then(|status| status.values_from.as_deref());
     layer(entries, &found, &reader)?.check(installed.unwrap_or_default())?;
-    Ok(values::origins(&component.spec, &found, &reader)?)
+    Ok(values::origins(&layers(&component.spec, &found, &reader)?))
 }
 
 /// Returns an object of the hub; `None` also for names that no object can have.

@@ -1,9 +1,9 @@
 //! `kymactl values`.
 
 use clap::Args;
-use helm_component::values::Origin;
 use kube::Api;
 use kyma_api::HelmComponent;
+use kyma_helm::values::Origin;
 use serde_json::Value;
 
 use crate::{error::Error, hub::GlobalFlags, output};

@@ -1,6 +1,7 @@
 //! Inputs that determine a component's objects.
 
 use kyma_api::{HelmComponentSpec, InstalledValues, Reason, ReleaseRevision, ResolvedVersion, Source};
+use kyma_helm::values::{self, MAX_VALUES_BYTES, MergedValues};
 use kyma_object_set::IgnoredFields;
 use kyma_sdk::Failure;
 use serde_json::{Map, Value, json};
@@ -13,7 +14,6 @@ use crate::objects::Marks;
 use crate::ranges;
 use crate::release::Release;
 use crate::values::from::FromLayer;
-use crate::values::{self, MergedValues, VALUES};
 
 /// All inputs that determine a component's objects, except the content itself and the target's kinds.
 #[derive(Debug, Clone)]
@@ -70,10 +70,10 @@ impl Inputs {
         let (user, overrides) = (spec.user_values.as_ref(), spec.overrides.as_ref());
         let merged = values::merge(spec.values.as_ref(), &from.values, user, overrides);
         let values = serde_json::to_vec(&merged.values).unwrap_or_default();
-        if values.len() > VALUES {
+        if values.len() > MAX_VALUES_BYTES {
             return Err(Failure::new(
                 Reason::ValuesInvalid,
-                format!("the merged values are larger than {VALUES} bytes"),
+                format!("the merged values are larger than {MAX_VALUES_BYTES} bytes"),
             ));
         }
         let values_digest = digest(&[&values]);

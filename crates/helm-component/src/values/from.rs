@@ -8,13 +8,13 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kyma_api::values::lay_over;
 use kyma_api::{Reason, ValuesFrom, ValuesFromKind};
+use kyma_helm::values::{MAX_VALUES_BYTES, PathError, set_path};
 use kyma_object_set::{Limits, ParseError, parse_map};
 use kyma_sdk::{CopyError, Failure, Revision};
 use serde_json::{Map, Value};
 
-use super::path::{self, PathError};
-use super::{VALUES, lay_over};
 use crate::reader::Reader;
 
 mod installed;
@@ -126,12 +126,12 @@ pub(super) fn lay(
     let Some(text) = text(entry, found, reader)? else { return Ok(alone) };
     if let Some(at) = &entry.target_path {
         for values in [layer, &mut alone] {
-            path::set(values, at, Value::String(text.to_owned()))
+            set_path(values, at, Value::String(text.to_owned()))
                 .map_err(|source| FromError::Path { object: told(entry), source })?;
         }
         return Ok(alone);
     }
-    let limits = Limits { text_bytes: VALUES, scalar_bytes: VALUES, ..Limits::default() };
+    let limits = Limits { text_bytes: MAX_VALUES_BYTES, scalar_bytes: MAX_VALUES_BYTES, ..Limits::default() };
     let values = parse_map(text, &limits).map_err(|source| FromError::NotValues {
         object: told(entry),
         key: key(entry.key.as_ref()).to_owned(),

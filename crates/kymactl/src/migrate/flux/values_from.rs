@@ -161,7 +161,7 @@ impl Entry<'_> {
     /// Returns a finding if `values` set the same path: Flux's documentation and its behaviour differ on which wins.
     /// A list or text above the path counts too.
     fn set_twice(&self, path: &str, values: &Value) -> Option<Finding> {
-        let is_taken = helm_component::values::is_taken(values.as_object()?, path);
+        let is_taken = kyma_helm::values::is_taken(values.as_object()?, path);
         let says = "is set in `values` too: take it out of one of them";
         is_taken.then(|| Finding::new(format!("{}.targetPath", self.place), Severity::Suspended, says))
     }

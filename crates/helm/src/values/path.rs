@@ -8,7 +8,7 @@ const MAX_LIST_INDEX: usize = 65_536;
 
 /// Why a path is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum PathError {
+pub enum PathError {
     /// A key between two dots or at an end is empty.
     #[error("a key is empty")]
     EmptyKey,
@@ -31,7 +31,7 @@ enum Step {
 ///
 /// # Errors
 /// If the path is invalid, or leads through a value that is neither a map nor a list. The values are unchanged then.
-pub(crate) fn set(values: &mut Map<String, Value>, path: &str, value: Value) -> Result<(), PathError> {
+pub fn set_path(values: &mut Map<String, Value>, path: &str, value: Value) -> Result<(), PathError> {
     let steps = steps(path)?;
     let mut whole = Value::Object(std::mem::take(values));
     let done = is_open(&whole, &steps).then_some(()).ok_or(PathError::Kind);
@@ -147,7 +147,7 @@ mod tests {
     fn after(values: &Value, path: &str) -> Result<Value, PathError> {
         let mut values = values.as_object().unwrap().clone();
         let before = values.clone();
-        let done = set(&mut values, path, json!("x"));
+        let done = set_path(&mut values, path, json!("x"));
         if done.is_err() {
             assert_eq!(values, before, "a path that cannot be followed changes nothing");
         }
