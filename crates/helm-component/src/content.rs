@@ -7,7 +7,9 @@ use std::time::Duration;
 use kyma_api::{CrdPolicy, HelmComponent, HelmComponentSpec, Reason, ReleaseRevision};
 use kyma_artifacts::archive::run_unpacking;
 use kyma_artifacts::{Artifacts, Credentials, LocalisedImages, RegistryBase, Trust, TrustRoot};
-use kyma_helm::render::{Chart, Nondeterminism, RenderError, RenderRequest, Renderer};
+use kyma_helm::render::{
+    Chart, Nondeterminism, RenderError, RenderRequest, Renderer, tests_folder_has_only_tests,
+};
 use kyma_object_set::{Identity, Kinds, ObjectSet};
 use kyma_sdk::Failure;
 
@@ -186,7 +188,7 @@ impl Sources {
                 return Ok(Render { text, details });
             }
             let text = rendered(renderer, request).await?;
-            if only_tests::gives(&text, request.chart.name()) {
+            if tests_folder_has_only_tests(&text, request.chart.name()) {
                 self.only_tests.put(component, request, &text);
                 return Ok(Render { text, details });
             }

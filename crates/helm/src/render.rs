@@ -16,6 +16,7 @@ mod nondeterminism;
 mod pattern;
 mod process;
 mod release_use;
+mod tests_folder;
 mod version;
 
 pub use cache::CachingRenderer;
@@ -23,6 +24,7 @@ pub use chart::{Chart, ChartFault};
 pub use helm::{HelmProgram, HelmProgramError};
 pub use launcher::run_if_launcher;
 pub use nondeterminism::Nondeterminism;
+pub use tests_folder::tests_folder_has_only_tests;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

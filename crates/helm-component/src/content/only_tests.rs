@@ -5,12 +5,7 @@ use std::sync::Arc;
 
 use kyma_api::HelmComponent;
 use kyma_artifacts::BoundedCache;
-use kyma_helm::hooks::Hook;
 use kyma_helm::render::RenderRequest;
-use kyma_object_set::{Limits, ObjectSet};
-
-/// Line that `helm template` writes before the path of a document's file.
-const SOURCE_COMMENT: &str = "---\n# Source: ";
 
 /// Maximum number of kept renders.
 const MAX_RENDERS: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
@@ -40,22 +35,6 @@ impl OnlyTests {
 
 fn key(component: &HelmComponent, request: &RenderRequest) -> String {
     format!("{} {}", component.metadata.uid.as_deref().unwrap_or_default(), request.digest())
-}
-
-/// Reports whether each document from `templates/tests/` of this chart is a hook that runs only when a user requests
-/// tests, so that no part of the release and of its other hooks comes from there.
-pub(super) fn gives(manifest: &str, chart: &str) -> bool {
-    let folder = format!("{chart}/templates/tests/");
-    let mut documents =
-        manifest.split(SOURCE_COMMENT).skip(1).filter(|document| document.starts_with(&folder));
-    documents.all(|document| {
-        let text = document.split_once('\n').map_or("", |(_, text)| text);
-        ObjectSet::parse(text, &Limits::default()).is_ok_and(|set| {
-            set.into_objects()
-                .into_iter()
-                .all(|object| Hook::of(object).is_some_and(|hook| hook.is_only_test()))
-        })
-    })
 }
 
 #[cfg(test)]
@@ -106,24 +85,5 @@ mod tests {
         kept.put(&component("a"), &one, &Arc::from("text"));
         assert_eq!(kept.get(&component("a"), &one).as_deref(), Some("text"));
         assert!(kept.get(&component("a"), &other).is_none() && kept.get(&component("b"), &one).is_none());
-    }
-
-    fn document(file: &str, hook: &str) -> String {
-        let about = format!("---\n# Source: demo/templates/{file}\napiVersion: v1\nkind: Pod\n");
-        format!("{about}metadata:\n  name: x\n  annotations:\n    {hook}\n    a: b\n")
-    }
-
-    #[test]
-    fn a_part_of_the_release_or_another_hook_among_them_is_found() {
-        let test = document("tests/a.yaml", "helm.sh/hook: test-success");
-        let part = document("a.yaml", "c: d");
-        assert!(gives(&[part.clone(), test.clone()].concat(), "demo"));
-        assert!(gives(&part, "demo") && gives("", "demo"));
-        for hook in ["c: d", "helm.sh/hook: test,post-install", "helm.sh/hook: nonsense"] {
-            let other = document("tests/b.yaml", hook);
-            assert!(!gives(&[test.clone(), other.clone(), part.clone()].concat(), "demo"), "{hook}");
-            assert!(gives(&other, "demo2"), "of another chart");
-        }
-        assert!(!gives("---\n# Source: demo/templates/tests/a.yaml\n{", "demo"));
     }
 }
