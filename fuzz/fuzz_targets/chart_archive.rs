@@ -8,7 +8,7 @@ use arbitrary::Arbitrary;
 use bytes::Bytes;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use kyma_artifacts::Limits;
-use kyma_helm::render::Chart;
+use kyma_helm::chart::Chart;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 

@@ -9,7 +9,7 @@ use kyma_artifacts::{
     ArtifactError, Artifacts, BoundedCache, ChartSource, Credentials, Digest, Image, ManifestsSource,
     OciReference, RegistryBase, archive::run_unpacking,
 };
-use kyma_helm::render::Chart;
+use kyma_helm::chart::Chart;
 use kyma_sdk::Failure;
 use url::Url;
 

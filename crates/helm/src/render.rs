@@ -4,26 +4,17 @@
 //! this project. Only this module knows that a subprocess is involved.
 
 mod cache;
-mod chart;
-mod context_template;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod helm;
-mod kinds;
 mod launcher;
 mod message;
-mod nondeterminism;
-mod pattern;
 mod process;
-mod release_use;
 mod tests_folder;
-mod version;
 
 pub use cache::CachingRenderer;
-pub use chart::{Chart, ChartFault};
 pub use helm::{HelmProgram, HelmProgramError};
 pub use launcher::run_if_launcher;
-pub use nondeterminism::Nondeterminism;
 pub use tests_folder::tests_folder_has_only_tests;
 
 use std::collections::BTreeSet;
@@ -35,6 +26,8 @@ use kyma_api::{ErrorClass, Reason};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
+
+use crate::chart::{Chart, ChartFault};
 
 /// One chart to render, with all inputs that determine the result.
 #[derive(Clone)]

@@ -44,7 +44,7 @@ mod tests {
     use bytes::Bytes;
     use flate2::Compression;
     use kyma_artifacts::archive;
-    use kyma_helm::render::Chart;
+    use kyma_helm::chart::Chart;
     use serde_json::{Value, json};
 
     use super::*;

@@ -1,7 +1,7 @@
 //! Internals that fuzz targets call. Only in their builds: `cargo fuzz` sets the cfg.
 
-use super::chart::TemplateText;
 use super::{RenderError, message};
+use crate::chart::TemplateText;
 
 /// Returns the presentable error of a failed `helm template`, for a chart of these files.
 pub fn reduce(stderr: &str, files: &[(&str, &str)]) -> RenderError {

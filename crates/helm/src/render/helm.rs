@@ -13,9 +13,8 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
-use super::chart::TemplateText;
-use super::context_template::{REVISION, TARGET_VERSIONS_BEGIN};
 use super::{Reads, RenderError, RenderLimits, RenderOutput, RenderRequest, Renderer, message, process};
+use crate::chart::{REVISION, TARGET_VERSIONS_BEGIN, TemplateText};
 
 /// Why there is no usable `helm` program.
 #[derive(Debug, Error)]

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::RenderError;
-use super::chart::TemplateText;
+use crate::chart::TemplateText;
 
 /// Maximum number of violations in a message.
 const MAX_VIOLATIONS: usize = 10;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use kyma_api::ModuleTemplate;
 use kyma_artifacts::{Artifacts, ChartArchive, Config, Credentials, PushedArtifact, RegistryBase};
-use kyma_helm::render::Chart;
+use kyma_helm::chart::Chart;
 use serde_json::{Value, json};
 use url::Url;
 

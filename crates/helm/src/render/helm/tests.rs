@@ -4,7 +4,8 @@ use serde_json::{Map, Value, json};
 use testbed::Program;
 
 use super::*;
-use crate::render::{CachingRenderer, Chart};
+use crate::chart::Chart;
+use crate::render::CachingRenderer;
 use kyma_api::Reason;
 
 fn helm() -> HelmProgram {

@@ -12,19 +12,26 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use super::context_template;
-use super::kinds::KindsUse;
-use super::nondeterminism::{Nondeterminism, NondeterministicCalls};
-use super::pattern::pattern;
-use super::release_use::ReleaseUse;
-use super::version::VersionUse;
-
+mod context_template;
 mod crds;
+mod kinds;
+mod nondeterminism;
+mod pattern;
+mod release_use;
 mod schemas;
 mod tree;
+mod version;
 
+pub(crate) use context_template::{REVISION, TARGET_VERSIONS_BEGIN};
+pub use nondeterminism::Nondeterminism;
+
+use kinds::KindsUse;
+use nondeterminism::NondeterministicCalls;
+use pattern::pattern;
+use release_use::ReleaseUse;
 use schemas::{Schemas, is_schema};
 use tree::Tree;
+use version::VersionUse;
 
 /// Why a chart is refused.
 #[derive(Debug, Clone, Error)]
@@ -226,7 +233,7 @@ impl Chart {
     }
 
     /// Returns the fault of a refused schema, if that is why a render failed.
-    pub(super) fn schema_fault(&self, error_text: &str) -> Option<ChartFault> {
+    pub(crate) fn schema_fault(&self, error_text: &str) -> Option<ChartFault> {
         self.schemas.fault_in(error_text)
     }
 
@@ -262,7 +269,7 @@ impl Chart {
 
 /// Text and file names of a chart's templates, to tell the author's text from that of values.
 #[derive(Default)]
-pub(super) struct TemplateText {
+pub(crate) struct TemplateText {
     text: String,
     /// Name of the chart itself.
     name: String,
@@ -273,7 +280,7 @@ pub(super) struct TemplateText {
 }
 
 impl TemplateText {
-    pub(super) fn of(chart: &Chart) -> Self {
+    pub(crate) fn of(chart: &Chart) -> Self {
         let mut found = Self::default();
         // This crate packed the archive; a failure only shortens a message.
         let tree = Tree::read(&chart.archive);
@@ -303,24 +310,24 @@ impl TemplateText {
     }
 
     /// Reports whether a template contains `words`, unchanged or within a quoted string literal.
-    pub(super) fn holds(&self, words: &str) -> bool {
+    pub(crate) fn holds(&self, words: &str) -> bool {
         let literal = words.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
         self.text.contains(words) || self.text.contains(&literal)
     }
 
     /// Reports whether `name` is that of the chart itself.
-    pub(super) fn is_root(&self, name: &str) -> bool {
+    pub(crate) fn is_root(&self, name: &str) -> bool {
         name == self.name
     }
 
     /// Reports whether `name` is that of the chart or of a subchart.
-    pub(super) fn has_chart(&self, name: &str) -> bool {
+    pub(crate) fn has_chart(&self, name: &str) -> bool {
         !name.is_empty() && self.about.contains(name)
     }
 
     /// Reports whether the chart has a location that the engine names
     /// (`<chart>/charts/<chart>/templates/a.yaml:1:2`).
-    pub(super) fn has(&self, place: &str) -> bool {
+    pub(crate) fn has(&self, place: &str) -> bool {
         let path = place.split(':').next().unwrap_or_default();
         let Some((folders, below)) = path.split_once("/templates/") else { return false };
         let known = |folder: &str| folder == "charts" || self.about.contains(folder);
@@ -328,7 +335,7 @@ impl TemplateText {
     }
 
     #[cfg(any(test, fuzzing))]
-    pub(super) fn from_files(files: &[(&str, &str)]) -> Self {
+    pub(crate) fn from_files(files: &[(&str, &str)]) -> Self {
         let mut found = Self::default();
         for (file, content) in files {
             found.take(file, content);

@@ -5,9 +5,9 @@
 //! list after a marker, of the same type. Another marker contains the revision.
 
 /// Marker in the list of API versions; the target's versions follow.
-pub(super) const TARGET_VERSIONS_BEGIN: &str = "helm-component.kyma-project.io/target";
+pub(crate) const TARGET_VERSIONS_BEGIN: &str = "helm-component.kyma-project.io/target";
 /// Marker in the list of API versions; the revision follows in the same entry.
-pub(super) const REVISION: &str = "helm-component.kyma-project.io/revision-";
+pub(crate) const REVISION: &str = "helm-component.kyma-project.io/revision-";
 
 /// Folder of the template below `templates`.
 pub(super) const FOLDER: &str = "helm-component.kyma-project.io";
