@@ -120,7 +120,7 @@ fn constants() -> [(&'static str, String); 11] {
         ("{label-skip}", labels::SKIP_RECONCILIATION.to_owned()),
         ("{own-groups}", format!("['{OPERATOR_GROUP}', '{COMPONENT_GROUP}']")),
         ("{release-store-types}", format!("[{types}]")),
-        ("{release-store-names}", format!("^({})[0-9a-z]+(-[23])?$", release_store::PREFIXES.join("|"))),
+        ("{release-store-names}", release_store::name_pattern()),
     ]
 }
 

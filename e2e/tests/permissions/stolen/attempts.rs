@@ -49,6 +49,8 @@ fn secret(name: &str, kind: &str, metadata: &Value) -> Value {
 
 pub(super) fn secrets() -> Vec<Attempt> {
     let stored = format!("{}0abc", release_store::RELEASE_PREFIX);
+    let revision = format!("{}0abc", release_store::PREFIX);
+    let slot = format!("{revision}-1");
     let token = json!({"annotations": {"kubernetes.io/service-account.name": "kyma-operator"}});
     let foreign =
         json!({"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "0-0"}]});
@@ -66,6 +68,9 @@ pub(super) fn secrets() -> Vec<Attempt> {
             "a stored release with a finalizer",
             secret(&stored, release_store::RELEASE_TYPE, &json!({"finalizers": [finalizers::COMPONENT]})),
         ),
+        ("a revision without a slot", secret(&revision, release_store::TYPE, &json!({}))),
+        ("a revision of another owner", secret(&slot, release_store::TYPE, &foreign)),
+        ("a token Secret of a revision's name", secret(&slot, "kubernetes.io/service-account-token", &token)),
         ("a pull Secret", secret("pull", DOCKER_CONFIG, &json!({}))),
     ];
     let mut all = Vec::new();
