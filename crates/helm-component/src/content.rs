@@ -196,9 +196,9 @@ impl Sources {
         let key = request.lasting_digest();
         let StoredRender { text, render, failure } = match (render_store.find(&key).await?, fresh) {
             (RenderLookup::Found(stored), _) => stored,
-            (RenderLookup::Missing(slot), Some(fresh)) => render_store.store(&slot, &key, fresh).await,
+            (RenderLookup::Missing(slot), Some(fresh)) => render_store.store(*slot, &key, fresh).await,
             (RenderLookup::Missing(slot), None) => {
-                render_store.store(&slot, &key, rendered(renderer, request).await?).await
+                render_store.store(*slot, &key, rendered(renderer, request).await?).await
             }
         };
         Ok(Render {

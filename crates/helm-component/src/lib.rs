@@ -41,6 +41,7 @@ mod referenced;
 pub mod release;
 mod release_names;
 mod release_records;
+mod release_store;
 mod removal_hooks;
 mod render_store;
 mod report;

@@ -19,6 +19,7 @@ mod prune;
 mod removal;
 mod removal_hooks;
 mod resolve;
+mod revisions;
 mod rollback;
 mod terminating_namespaces;
 mod values;

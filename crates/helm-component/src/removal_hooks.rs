@@ -8,17 +8,24 @@ use serde_json::Value;
 
 use crate::content::LoadedContent;
 use crate::packed::{self, PackError};
+use crate::release_store::slot::{Data, Part};
 
-/// Type of the Secret.
-pub(crate) const TYPE: &str = release_store::HOOKS_TYPE;
-/// Key of the packed hooks in the Secret.
-pub(crate) const HOOKS: &str = "hooks.json.gz";
-/// Key of the hooks' digest.
-pub(crate) const SHA256: &str = "sha256";
+/// Type of the Secret of earlier versions.
+pub(crate) const FORMER_TYPE: &str = release_store::HOOKS_TYPE;
+/// Key of the packed hooks in the Secret of earlier versions.
+const HOOKS: &str = "hooks.json.gz";
+/// Key of the hooks' digest in the Secret of earlier versions.
+const SHA256: &str = "sha256";
 
-/// Returns the name of the Secret of the component with this owner hash.
-pub(crate) fn secret_name(owner: &str) -> String {
+/// Returns the name of the Secret in which earlier versions stored the hooks of the component with this owner hash.
+pub(crate) fn former_secret_name(owner: &str) -> String {
     format!("{}{owner}", release_store::HOOKS_PREFIX)
+}
+
+/// Returns the hooks in a Secret of an earlier version; `None` if the Secret was emptied.
+pub(crate) fn former_part(mut data: Data) -> Option<Part> {
+    let (packed, sha256) = (data.remove(HOOKS)?.0, data.remove(SHA256)?.0);
+    Some(Part { revision: String::new(), after: None, packed, sha256: String::from_utf8(sha256).ok()? })
 }
 
 /// The hooks as they are serialized.
@@ -114,5 +121,19 @@ mod tests {
         assert_eq!(read("other", &digests("s", "other")), None);
         assert_eq!(read("other", &Digests::default()), None);
         assert!(unpack(&packed, b"", "r", &Digests::default()).is_none(), "somebody changed it");
+    }
+
+    #[test]
+    fn hooks_stored_by_an_earlier_version_are_read() {
+        let packed = pack(&loaded()).unwrap();
+        let value = |bytes: &[u8]| k8s_openapi::ByteString(bytes.to_vec());
+        let data = Data::from([
+            ("hooks.json.gz".to_owned(), value(&packed)),
+            ("sha256".to_owned(), value(packed::digest(&packed).as_bytes())),
+        ]);
+        let part = former_part(data).unwrap();
+        let read = unpack(&part.packed, part.sha256.as_bytes(), "r", &Digests::default());
+        assert_eq!(read.map(|hooks| hooks.len()), Some(2));
+        assert_eq!(former_part(Data::new()), None, "it was emptied");
     }
 }

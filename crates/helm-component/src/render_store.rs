@@ -1,53 +1,45 @@
 //! Nondeterministic renders, stored in Secrets on the hub so that each release is rendered once.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures::future::try_join3;
-use k8s_openapi::ByteString;
 use kyma_api::{HelmComponent, release_store};
 use kyma_sdk::{Context, Failure};
 
 use crate::blocking::run_blocking_if_large;
 use crate::packed::{self, PackError};
+use crate::release_store::ReleaseStore;
+use crate::release_store::renders::{RenderEntry, RenderLocation};
+use crate::release_store::slot::{self, Data, MAX_REVISIONS, Part, PartKind, RevisionCriteria, Slot};
 use crate::state_secret::StateSecret;
 
-mod selection;
-
-pub(crate) use selection::RenderCriteria;
-use selection::{RenderEntry, RenderLocation};
-
-/// Type of the Secrets.
-const TYPE: &str = release_store::RENDER_TYPE;
-/// Name suffixes of a component's Secrets: one for the installed release, one for its successor, and possibly one for
-/// a rollback target. Each render has a Secret of its own, since it may need the maximum size of a Secret.
-const NAME_SUFFIXES: [&str; 3] = ["", "-2", "-3"];
-/// Key of the digest of the render's inputs.
+/// Name suffixes of a component's Secrets of earlier versions.
+const FORMER_SUFFIXES: [&str; 3] = ["", "-2", "-3"];
+/// Key of the digest of the render's inputs in a Secret of an earlier version.
 const REQUEST: &str = "request";
-/// Key of the release that was installed at the time; empty if there was none.
+/// Key of the release that was installed at the time, in a Secret of an earlier version; empty if there was none.
 const AFTER: &str = "after";
-/// Key of the render.
+/// Key of the render in a Secret of an earlier version.
 const RENDER: &str = "render.yaml.gz";
-/// Key of the render's digest, which distinguishes renders of the same request.
+/// Key of the render's digest in a Secret of an earlier version.
 const SHA256: &str = "sha256";
-
-type Data = BTreeMap<String, ByteString>;
 
 /// The renders of one component.
 pub(crate) struct RenderStore {
-    secrets: [StateSecret; 3],
-    /// Whether each Secret may exist; a new component need not read all of them.
-    may_be: [bool; 3],
-    criteria: RenderCriteria,
+    release_store: ReleaseStore,
+    /// Whether each slot may have a render; a new component need not read all of them.
+    may_be: [bool; MAX_REVISIONS],
+    /// The Secrets of earlier versions.
+    former: Vec<StateSecret>,
+    criteria: RevisionCriteria,
     stores_tests: bool,
 }
 
-/// A stored render, or a free Secret for one.
+/// A stored render, or a free slot for one.
 pub(crate) enum RenderLookup {
     /// The stored render of the request.
     Found(StoredRender),
-    /// No render is stored. The Secret of this slot is missing, or its content is no longer needed.
-    Missing(Slot),
+    /// No render is stored. This slot has none, or its render is no longer needed.
+    Missing(Box<FreeSlot>),
 }
 
 /// A nondeterministic render.
@@ -59,22 +51,32 @@ pub(crate) struct StoredRender {
     pub failure: Option<String>,
 }
 
-/// Index of one of the component's Secrets.
-pub(crate) struct Slot(usize);
+/// A slot for a render.
+pub(crate) struct FreeSlot {
+    at: usize,
+    /// Its parts that stay.
+    slot: Slot,
+}
 
 impl RenderStore {
     /// Returns the access to the renders of the component with this owner hash, by its recorded `criteria`. Only
-    /// Secrets for which `may_be` returns true are read.
+    /// Secrets that may exist are read: by `may_be` those of this version, by `may_be_former` those of earlier ones.
     pub(crate) fn of(
         context: &Context<HelmComponent>,
         owner: &str,
-        criteria: RenderCriteria,
+        criteria: RevisionCriteria,
         may_be: impl Fn(&str) -> bool,
+        may_be_former: impl Fn(&str) -> bool,
     ) -> Self {
-        let names = NAME_SUFFIXES.map(|suffix| format!("{}{owner}{suffix}", release_store::RENDER_PREFIX));
-        let may_be = names.each_ref().map(|name| may_be(name));
-        let secrets = names.map(|name| StateSecret::of(context, name, TYPE));
-        Self { secrets, may_be, criteria, stores_tests: false }
+        let former = FORMER_SUFFIXES.map(|suffix| format!("{}{owner}{suffix}", release_store::RENDER_PREFIX));
+        let former = former.into_iter().filter(|name| may_be_former(name));
+        let former = former.map(|name| StateSecret::of(context, name, release_store::RENDER_TYPE)).collect();
+        let may_be = std::array::from_fn(|at| {
+            let [first, ..] = slot::secret_names(owner, at);
+            may_be(&first)
+        });
+        let release_store = ReleaseStore::of(context, owner);
+        Self { release_store, may_be, former, criteria, stores_tests: false }
     }
 
     /// Sets whether renders in which only tests vary are stored: a new process must continue tests with the same
@@ -94,26 +96,54 @@ impl RenderStore {
     /// # Errors
     /// If the hub does not answer: another render could differ.
     pub(crate) async fn find(&self, request: &str) -> Result<RenderLookup, Failure> {
-        let mut found: [Option<Data>; 3] = try_join3(self.read(0), self.read(1), self.read(2)).await?.into();
-        let held = found.each_ref().map(|data| data.as_ref().and_then(entry));
-        Ok(match self.criteria.locate(&held, request) {
-            RenderLocation::Free(at) => RenderLookup::Missing(Slot(at)),
-            RenderLocation::Stored(at) => match text(found[at].take().unwrap_or_default()).await? {
-                Some(text) => {
-                    let render = held[at].as_ref().map(|entry| entry.render.clone()).unwrap_or_default();
-                    RenderLookup::Found(StoredRender { text, render, failure: None })
+        let mut slots: [Slot; MAX_REVISIONS] = std::array::from_fn(|_| Slot::default());
+        for (at, slot) in slots.iter_mut().enumerate().filter(|(at, _)| self.may_be[*at]) {
+            *slot = self.release_store.read_slot(at).await?;
+        }
+        let entries = slots.each_ref().map(Slot::render_entry);
+        let is_shared = |at: usize| self.criteria.needs_other(&slots, &slots[at], PartKind::Render);
+        let at = match self.criteria.renders.locate(&entries, request, is_shared) {
+            RenderLocation::Stored(at) => {
+                if let Some(part) = slots[at].take(PartKind::Render)
+                    && let Some(stored) = unpacked(part.packed, part.sha256).await?
+                {
+                    return Ok(RenderLookup::Found(stored));
                 }
-                None => RenderLookup::Missing(Slot(at)),
-            },
-        })
+                at
+            }
+            RenderLocation::Free(at) => {
+                if let Some(stored) = self.find_former(request).await? {
+                    return Ok(RenderLookup::Found(stored));
+                }
+                at
+            }
+        };
+        if !self.may_be[at] {
+            // The watch may lag behind the parts that this process stored.
+            slots[at] = self.release_store.read_slot(at).await?;
+        }
+        let slot = self.criteria.reduced(&slots, &slots[at]);
+        Ok(RenderLookup::Missing(Box::new(FreeSlot { at, slot })))
     }
 
-    async fn read(&self, at: usize) -> Result<Option<Data>, Failure> {
-        if self.may_be[at] { self.secrets[at].read().await } else { Ok(None) }
+    /// Returns the render of this request that an earlier version stored.
+    async fn find_former(&self, request: &str) -> Result<Option<StoredRender>, Failure> {
+        let mut found = Vec::new();
+        for secret in &self.former {
+            found.push(secret.read().await?.unwrap_or_default());
+        }
+        let entries: Vec<Option<RenderEntry>> = found.iter().map(entry).collect();
+        let Some(at) = self.criteria.renders.find_former(&entries, request) else { return Ok(None) };
+        let mut data = found.swap_remove(at);
+        let (Some(packed), Some(sha256)) = (data.remove(RENDER), data.remove(SHA256)) else {
+            return Ok(None);
+        };
+        let Ok(sha256) = String::from_utf8(sha256.0) else { return Ok(None) };
+        unpacked(packed.0, sha256).await
     }
 
     /// Stores the render of this request, and returns it even if it could not be stored.
-    pub(crate) async fn store(&self, slot: &Slot, request: &str, text: Arc<str>) -> StoredRender {
+    pub(crate) async fn store(&self, free: FreeSlot, request: &str, text: Arc<str>) -> StoredRender {
         let whole = Arc::clone(&text);
         let packed = run_blocking_if_large(text.len(), move || packed::pack(whole.as_bytes())).await;
         let packed = match packed.unwrap_or(Err(PackError::Unpackable)) {
@@ -123,15 +153,31 @@ impl RenderStore {
                 return StoredRender { text, render, failure: Some(error.to_string()) };
             }
         };
-        let render = packed::digest(&packed);
-        let data = BTreeMap::from([
-            (REQUEST, ByteString(request.as_bytes().to_vec())),
-            (AFTER, ByteString(self.criteria.installed().as_bytes().to_vec())),
-            (RENDER, ByteString(packed)),
-            (SHA256, ByteString(render.as_bytes().to_vec())),
-        ]);
-        let written = self.secrets[slot.0].write(data).await;
-        StoredRender { text, render, failure: written.err().map(|failure| failure.message) }
+        let after = Some(self.criteria.renders.installed().to_owned());
+        let part = Part { after, ..Part::new(request, packed) };
+        let render = part.sha256.clone();
+        let FreeSlot { at, mut slot } = free;
+        slot.set(PartKind::Render, part);
+        if let Err(failure) = self.release_store.write(at, slot).await {
+            return StoredRender { text, render, failure: Some(failure.message) };
+        }
+        if let Err(error) = self.empty_former().await {
+            // They are emptied after the next render that is stored.
+            tracing::warn!(%error, "renders of earlier versions are not emptied");
+        }
+        StoredRender { text, render, failure: None }
+    }
+
+    /// Empties the Secrets of earlier versions whose renders are no longer used.
+    async fn empty_former(&self) -> Result<(), Failure> {
+        for secret in &self.former {
+            let data = secret.read().await?.unwrap_or_default();
+            let is_used = entry(&data).is_some_and(|entry| self.criteria.renders.accepts(&entry));
+            if !data.is_empty() && !is_used {
+                secret.write(Data::new()).await?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -140,12 +186,12 @@ fn entry(data: &Data) -> Option<RenderEntry> {
     Some(RenderEntry { request: word(REQUEST)?, render: word(SHA256)?, after: word(AFTER) })
 }
 
-async fn text(mut data: Data) -> Result<Option<Arc<str>>, Failure> {
-    let (Some(packed), Some(sha256)) = (data.remove(RENDER), data.remove(SHA256)) else { return Ok(None) };
-    let size = packed.0.len();
-    let unpack = move || -> Option<Arc<str>> {
-        let text = packed::unpack(&packed.0, &sha256.0)?;
-        String::from_utf8(text).ok().map(Arc::from)
+/// Returns a packed render; `None` if its digest differs.
+async fn unpacked(packed: Vec<u8>, sha256: String) -> Result<Option<StoredRender>, Failure> {
+    let size = packed.len();
+    let unpack = move || -> Option<StoredRender> {
+        let text = String::from_utf8(packed::unpack(&packed, sha256.as_bytes())?).ok()?;
+        Some(StoredRender { text: Arc::from(text), render: sha256, failure: None })
     };
     run_blocking_if_large(size, unpack).await
 }

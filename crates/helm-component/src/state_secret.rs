@@ -36,6 +36,10 @@ impl StateSecret {
         Self { api, manager: context.manager(), name, type_, owner, uid }
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Reads the data; `None` if the Secret does not exist or is not this component's.
     ///
     /// # Errors
@@ -50,7 +54,7 @@ impl StateSecret {
     ///
     /// # Errors
     /// If the hub does not accept the write.
-    pub(crate) async fn write(&self, data: BTreeMap<&str, ByteString>) -> Result<(), Failure> {
+    pub(crate) async fn write(&self, data: BTreeMap<String, ByteString>) -> Result<(), Failure> {
         let body = json!({
             "apiVersion": "v1", "kind": "Secret", "type": self.type_,
             "metadata": {"name": self.name, "ownerReferences": [self.owner]},
@@ -59,6 +63,17 @@ impl StateSecret {
         let params = PatchParams::apply(self.manager).force();
         let written = self.api.patch(&self.name, &params, &Patch::Apply(body)).await;
         written.map(drop).map_err(|error| Failure::hub(&format!("write Secret {}", self.name), &error))
+    }
+
+    /// Empties the Secret if it has data: the operator may not delete Secrets of the hub.
+    ///
+    /// # Errors
+    /// If the hub does not answer, or does not accept the write.
+    pub(crate) async fn empty(&self) -> Result<(), Failure> {
+        match self.read().await? {
+            Some(data) if !data.is_empty() => self.write(BTreeMap::new()).await,
+            _ => Ok(()),
+        }
     }
 
     fn is_ours(&self, found: &Secret) -> bool {

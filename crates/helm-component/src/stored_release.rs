@@ -12,15 +12,15 @@ use thiserror::Error;
 
 use crate::content::LoadedContent;
 use crate::objects::PreparedObjects;
-pub(crate) use crate::packed::digest;
 use crate::packed::{self, PackError};
+use crate::release_store::slot::{Data, Part};
 
-/// Type of the Secret.
-pub(crate) const TYPE: &str = release_store::RELEASE_TYPE;
-/// Key of the packed release in the Secret.
-pub(crate) const RELEASE: &str = "release.json.gz";
-/// Key of the release's digest.
-pub(crate) const SHA256: &str = "sha256";
+/// Type of the Secret of earlier versions.
+pub(crate) const FORMER_TYPE: &str = release_store::RELEASE_TYPE;
+/// Key of the packed release in the Secret of earlier versions.
+const RELEASE: &str = "release.json.gz";
+/// Key of the release's digest in the Secret of earlier versions.
+const SHA256: &str = "sha256";
 
 /// Reason for which a stored release cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -33,9 +33,15 @@ pub(crate) enum StoredReleaseError {
     Altered { secret: String },
 }
 
-/// Returns the name of the Secret with the release of the component with this owner hash.
-pub(crate) fn secret_name(owner: &str) -> String {
+/// Returns the name of the Secret in which earlier versions stored the release of the component with this owner hash.
+pub(crate) fn former_secret_name(owner: &str) -> String {
     format!("{}{owner}", release_store::RELEASE_PREFIX)
+}
+
+/// Returns the release in a Secret of an earlier version; `None` if the Secret was emptied.
+pub(crate) fn former_part(mut data: Data) -> Option<Part> {
+    let (packed, sha256) = (data.remove(RELEASE)?.0, data.remove(SHA256)?.0);
+    Some(Part { revision: String::new(), after: None, packed, sha256: String::from_utf8(sha256).ok()? })
 }
 
 /// A release as it is serialized.
@@ -135,6 +141,7 @@ pub(crate) mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::packed::digest;
 
     pub(crate) fn object(kind: &str, name: &str, annotations: &Value) -> Object {
         let api_version = if kind == "Job" { "batch/v1" } else { "v1" };
@@ -205,5 +212,18 @@ pub(crate) mod tests {
         let error = pack(&loaded(vec![large]), "").unwrap_err();
         let PackError::TooLarge { size } = error else { panic!("{error}") };
         assert!(size > packed::MAX_PACKED_BYTES && !error.to_string().contains(&noise[..8]));
+    }
+
+    #[test]
+    fn a_release_stored_by_an_earlier_version_is_read() {
+        let packed = pack(&loaded(vec![object("Job", "j", &json!({}))]), "sha256:there").unwrap();
+        let sha256 = digest(&packed);
+        let value = |bytes: &[u8]| k8s_openapi::ByteString(bytes.to_vec());
+        let mut data = Data::from([("release.json.gz".to_owned(), value(&packed))]);
+        assert_eq!(former_part(data.clone()), None);
+        data.insert("sha256".to_owned(), value(sha256.as_bytes()));
+        let part = former_part(data).unwrap();
+        assert!(unpack(&part.packed, part.sha256.as_bytes()).is_some());
+        assert_eq!(former_part(Data::new()), None, "it was emptied");
     }
 }

@@ -7,11 +7,11 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
-use kyma_api::{annotations, condition};
+use kyma_api::{annotations, condition, names, release_store};
 use testbed::{AuditMark, until, until_or_why};
 
 use crate::charts;
-use crate::clusters::{Clusters, DEADLINE, TARGET_USER};
+use crate::clusters::{Clusters, DEADLINE, HUB_NAMESPACE, TARGET_USER};
 use crate::recording::Recording;
 use crate::states::{
     ADOPTED, DELETE_HOOKS, FAILED_REVISION, HELM_HISTORY, RESOLVED_RANGE, ROLLBACK_TARGET, RUNNING_HOOK,
@@ -139,7 +139,28 @@ async fn next_revision_is_installed(clusters: &Clusters) -> Result<()> {
     is_at(clusters, FAILED_REVISION, "main", Some("low")).await?;
     clusters.apply(FAILED_REVISION, &spec(FAILED_REVISION, "1.2.0", "higher")?).await?;
     clusters.ready(FAILED_REVISION, "True", "Ready").await?;
-    is_at(clusters, FAILED_REVISION, "main", Some("higher")).await
+    is_at(clusters, FAILED_REVISION, "main", Some("higher")).await?;
+    former_release_is_replaced(clusters).await
+}
+
+/// The release is stored in a Secret of the current type, and the one of an earlier version is emptied.
+async fn former_release_is_replaced(clusters: &Clusters) -> Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(clusters.hub.client()?, HUB_NAMESPACE);
+    let owner = names::owner_hash(HUB_NAMESPACE, FAILED_REVISION);
+    let former = format!("{}{owner}", release_store::RELEASE_PREFIX);
+    let current = format!("{}{owner}-1", release_store::PREFIX);
+    until_or_why("the release is in the current Secret alone", DEADLINE, || async {
+        let (before, now) = (keys(&secrets, &former).await?, keys(&secrets, &current).await?);
+        let is_replaced = before.is_empty() && now.iter().any(|key| key == "objects.json.gz");
+        Ok(if is_replaced { Ok(()) } else { Err(format!("{former}: {before:?}, {current}: {now:?}")) })
+    })
+    .await
+}
+
+/// Returns the keys of a Secret; none if it does not exist.
+async fn keys(secrets: &Api<Secret>, name: &str) -> Result<Vec<String>> {
+    let data = secrets.get_opt(name).await?.and_then(|secret| secret.data);
+    Ok(data.unwrap_or_default().into_keys().collect())
 }
 
 /// The removal runs the delete hooks of the recorded release, each once.

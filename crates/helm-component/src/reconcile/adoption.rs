@@ -44,7 +44,7 @@ impl Pass<'_> {
         };
         let found = self.installed_by(&existing, &release).await?;
         let hooks = if is_same { completed_hooks(&loaded) } else { None };
-        self.store_removal_hooks(&loaded, hooks.as_ref()).await?;
+        let stored = self.store_removal_hooks(&loaded, hooks.as_ref()).await?;
         let before = self.state.recorded.clone();
         for (identity, entry) in found {
             self.state.recorded.inventory.insert(identity, entry);
@@ -64,6 +64,8 @@ impl Pass<'_> {
         if kept.is_err() {
             // Otherwise the next pass would continue with state that no other process could know.
             self.state.recorded = before;
+        } else {
+            self.discard_removal_hooks(stored).await;
         }
         kept
     }

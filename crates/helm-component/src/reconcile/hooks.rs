@@ -46,8 +46,10 @@ impl Pass<'_> {
             HookPolicy::Run => hooks::before_apply(due),
             HookPolicy::Skip => hooks::record_if_disabled(due),
         };
-        self.store_removal_hooks(&loaded, record.as_ref()).await?;
-        self.store_record(event, record).await
+        let stored = self.store_removal_hooks(&loaded, record.as_ref()).await?;
+        self.store_record(event, record).await?;
+        self.discard_removal_hooks(stored).await;
+        Ok(())
     }
 
     pub(super) async fn hooks(

@@ -21,7 +21,7 @@ use crate::observe::rollback::active_target;
 use crate::pass::Shared;
 use crate::reader::Reader;
 use crate::referenced;
-use crate::render_store::{RenderCriteria, RenderStore};
+use crate::render_store::RenderStore;
 use crate::report::list;
 use crate::rollback;
 use crate::source;
@@ -129,11 +129,12 @@ impl Pass<'_> {
         // The watch may lag behind this process's writes, and a dry run has no watch.
         let asks = self.state.has_stored_render || self.context.is_dry_run();
         let may_be = |name: &str| asks || self.shared.hub_secrets.revision(name).is_some();
-        let mut criteria = RenderCriteria::of(recorded, self.state.recorded.rollback_target.as_ref());
+        let mut criteria = self.revision_criteria();
         if component.spec.source.verify.is_some() {
-            criteria = criteria.with_signatures(&self.state.renders_made);
+            criteria.renders = criteria.renders.with_signatures(&self.state.renders_made);
         }
-        let render_store = RenderStore::of(self.context, &self.key.owner, criteria, may_be)
+        let former = |name: &str| self.may_have_former(name);
+        let render_store = RenderStore::of(self.context, &self.key.owner, criteria, may_be, former)
             .with_tests(observe::hooks::test_request(self).is_some());
         let mut loaded =
             sources.load(component, inputs, &self.kinds, installed, access, &render_store).await?;

@@ -1,9 +1,6 @@
 //! Steps that store the Ready release, and that roll back to it.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
-use k8s_openapi::ByteString;
 use kyma_api::{Digests, FreeForm, Reason, RollbackTarget};
 use kyma_sdk::Failure;
 use serde_json::{Value, json};
@@ -13,6 +10,7 @@ use crate::blocking::run_blocking;
 use crate::content::LoadedContent;
 use crate::observe::rollback::{active_target, desired_inputs};
 use crate::pass::CompletedSteps;
+use crate::release_store::slot::{Part, PartKind, secret_names, secret_pattern};
 use crate::rollback;
 use crate::state_secret::StateSecret;
 use crate::stored_release::{self, StoredReleaseError};
@@ -22,7 +20,7 @@ impl Pass<'_> {
     pub(super) async fn store_rollback_target(&mut self) {
         if !rollback::is_enabled(&self.context.resource.spec) {
             // Emptied instead of deleted, so that no role needs the permission to delete Secrets of the hub.
-            let emptied = self.write_stored_release(None).await;
+            let emptied = self.discard_stored_release().await;
             self.done.rollback_target = Some(emptied.map(|()| self.state.recorded.rollback_target = None));
             return;
         }
@@ -41,17 +39,50 @@ impl Pass<'_> {
         let digests = Digests { api_versions: None, ..self.state.recorded.digests.clone() };
         let source = digests.source.clone().unwrap_or_default();
         let objects = digests.objects.clone().unwrap_or_default();
+        let release = loaded.release.clone();
         let (secret_digest, message) =
             match run_blocking(move || stored_release::pack(&loaded, &objects)).await? {
                 Ok(packed) => {
-                    let digest = stored_release::digest(&packed);
-                    self.write_stored_release(Some(packed)).await?;
+                    let part = Part::new(&release, packed);
+                    let digest = part.sha256.clone();
+                    self.store_part(PartKind::Objects, part, digests.stored_render.as_deref()).await?;
                     (Some(digest), None)
                 }
                 Err(error) => (None, Some(error.to_string())),
             };
         let version = self.version_of(&source);
-        Ok(RollbackTarget { version, digests, secret_digest, message })
+        let target = RollbackTarget { version, digests, secret_digest, message };
+        if target.message.is_none()
+            && let Err(error) = self.empty_former_release(&target).await
+        {
+            // It is emptied after the next release that is Ready.
+            tracing::warn!(component = %self.key.name, %error, "the former Secret of the release is not emptied");
+        }
+        Ok(target)
+    }
+
+    /// Empties the Secret of an earlier version, once the status no longer needs it.
+    async fn empty_former_release(&self, target: &RollbackTarget) -> Result<(), Failure> {
+        let secret = self.former_release();
+        let may_exist = self.may_have_former(secret.name());
+        if !may_exist || secret.read().await?.is_none_or(|data| data.is_empty()) {
+            return Ok(());
+        }
+        self.context.checkpoint(fields(json!({"rollbackTarget": target}))).await?;
+        secret.empty().await
+    }
+
+    /// Discards all stored releases.
+    async fn discard_stored_release(&self) -> Result<(), Failure> {
+        self.discard_parts(PartKind::Objects, None).await?;
+        let secret = self.former_release();
+        if self.may_have_former(secret.name()) { secret.empty().await } else { Ok(()) }
+    }
+
+    /// Returns the Secret in which an earlier version may have stored the release.
+    fn former_release(&self) -> StateSecret {
+        let name = stored_release::former_secret_name(&self.key.owner);
+        StateSecret::of(self.context, name, stored_release::FORMER_TYPE)
     }
 
     /// Returns the version of the content with this digest, for messages.
@@ -172,22 +203,12 @@ impl Pass<'_> {
         &self,
         target: &RollbackTarget,
     ) -> Result<Result<LoadedContent, StoredReleaseError>, Failure> {
-        let secret = stored_release::secret_name(&self.key.owner);
-        let Some(data) = self.stored_release_secret().read().await? else {
-            return Ok(Err(StoredReleaseError::Gone { secret }));
+        let (secret, part) = match self.find_stored_release(target).await? {
+            Ok(found) => found,
+            Err(error) => return Ok(Err(error)),
         };
-        let bytes = |key: &str| data.get(key).map(|value| value.0.clone()).unwrap_or_default();
-        let (packed, sha256) = (bytes(stored_release::RELEASE), bytes(stored_release::SHA256));
-        // A user with write access to Secrets must not choose the installed content: the digest in the status must
-        // match.
-        let is_recorded = match &target.secret_digest {
-            Some(digest) => digest.as_bytes() == sha256,
-            None => self.context.resource.spec.source.verify.is_none(),
-        };
-        if !is_recorded {
-            return Ok(Err(StoredReleaseError::Altered { secret }));
-        }
-        let unpacked = run_blocking(move || stored_release::unpack(&packed, &sha256)).await?;
+        let unpack = move || stored_release::unpack(&part.packed, part.sha256.as_bytes());
+        let unpacked = run_blocking(unpack).await?;
         let Digests { inputs, objects, stored_render, .. } = &target.digests;
         let is_it = |loaded: &LoadedContent| {
             inputs.as_ref() == Some(&loaded.inputs) && objects.as_ref() == Some(&loaded.rendered)
@@ -197,18 +218,37 @@ impl Pass<'_> {
         Ok(loaded.ok_or(StoredReleaseError::Altered { secret }))
     }
 
-    /// Writes a packed release, or empties the Secret.
-    async fn write_stored_release(&self, packed: Option<Vec<u8>>) -> Result<(), Failure> {
-        let mut data = BTreeMap::new();
-        if let Some(packed) = packed {
-            data.insert(stored_release::SHA256, ByteString(stored_release::digest(&packed).into_bytes()));
-            data.insert(stored_release::RELEASE, ByteString(packed));
+    /// Returns the packed rollback target with the name of its Secret. The status must record its digest: a user with
+    /// write access to Secrets must not choose the installed content.
+    async fn find_stored_release(
+        &self,
+        target: &RollbackTarget,
+    ) -> Result<Result<(String, Part), StoredReleaseError>, Failure> {
+        let mut altered = None;
+        for (at, mut slot) in self.release_store().read().await?.into_iter().enumerate() {
+            let Some(part) = slot.take(PartKind::Objects) else { continue };
+            let [secret, ..] = secret_names(&self.key.owner, at);
+            if target.secret_digest.as_ref() == Some(&part.sha256) {
+                return Ok(Ok((secret, part)));
+            }
+            altered = Some(secret);
         }
-        self.stored_release_secret().write(data).await
-    }
-
-    fn stored_release_secret(&self) -> StateSecret {
-        StateSecret::of(self.context, stored_release::secret_name(&self.key.owner), stored_release::TYPE)
+        let former = self.former_release().read().await?.and_then(stored_release::former_part);
+        if let Some(part) = former {
+            let secret = stored_release::former_secret_name(&self.key.owner);
+            let is_recorded = match &target.secret_digest {
+                Some(digest) => *digest == part.sha256,
+                None => self.context.resource.spec.source.verify.is_none(),
+            };
+            if is_recorded {
+                return Ok(Ok((secret, part)));
+            }
+            altered = altered.or(Some(secret));
+        }
+        Ok(Err(match altered {
+            Some(secret) => StoredReleaseError::Altered { secret },
+            None => StoredReleaseError::Gone { secret: secret_pattern(&self.key.owner) },
+        }))
     }
 }
 

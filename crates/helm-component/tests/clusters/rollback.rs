@@ -128,7 +128,7 @@ async fn is_kept_safely(world: &World, component: &HelmComponent) -> Result<()> 
     let all = secrets.list(&ListParams::default()).await?.items;
     let kept: Vec<&Secret> = all.iter().filter(of).collect();
     ensure!(kept.len() == 1, "{} Secrets", kept.len());
-    assert_eq!(kept[0].type_.as_deref(), Some("component.kyma-project.io/kept-release"));
+    assert_eq!(kept[0].type_.as_deref(), Some("component.kyma-project.io/release"));
     Ok(())
 }
 
@@ -314,7 +314,7 @@ async fn without_a_wish_for_it_nothing_is_kept_and_what_was_kept_is_let_go() -> 
     until_kept(world, "plain-back", "Unknown").await?;
     let secrets: Api<Secret> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
     let owner = kyma_api::names::owner_hash(HUB_NAMESPACE, "plain-back");
-    let left = secrets.get(&format!("helm-component-kept-{owner}")).await?;
+    let left = secrets.get(&format!("helm-component-release-{owner}-1")).await?;
     assert!(left.data.unwrap_or_default().is_empty());
     Ok(())
 }

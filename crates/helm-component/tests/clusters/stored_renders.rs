@@ -51,8 +51,10 @@ async fn pair(world: &World, namespace: &str) -> Result<Option<Pair>> {
 /// Returns the number of kept renders with random values.
 pub(crate) async fn renders(world: &World) -> Result<usize> {
     let secrets: Api<Secret> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
-    let kept = ListParams::default().fields("type=component.kyma-project.io/kept-render");
-    Ok(secrets.list(&kept).await?.items.len())
+    let of_store = ListParams::default().fields("type=component.kyma-project.io/release");
+    let has_render =
+        |secret: &&Secret| secret.data.as_ref().is_some_and(|data| data.contains_key("render.sha256"));
+    Ok(secrets.list(&of_store).await?.items.iter().filter(has_render).count())
 }
 
 #[tokio::test]

@@ -1,10 +1,10 @@
-//! Selects the stored render of a request, or the Secret that a new one replaces. Pure.
+//! Selects the stored render of a request, or the slot in which a new one is stored. Pure.
 
 use std::collections::BTreeSet;
 
 use kyma_api::{Digests, RollbackTarget};
 
-/// Description of the render that a Secret holds.
+/// Description of a stored render.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RenderEntry {
     /// Digest of the render's inputs.
@@ -30,12 +30,12 @@ pub(crate) struct RenderCriteria {
     made_here: Option<BTreeSet<String>>,
 }
 
-/// Location of the render of a request among the Secrets.
+/// Location of the render of a request among the slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RenderLocation {
     /// The render is stored at this index.
     Stored(usize),
-    /// The render is not stored; the Secret at this index is free for it.
+    /// The render is not stored; the slot at this index is free for it.
     Free(usize),
 }
 
@@ -72,7 +72,7 @@ impl RenderCriteria {
 
     /// Reports whether the render may be used. A release that was replaced has ended: if it returns, it gets new
     /// passwords.
-    fn accepts(&self, entry: &RenderEntry) -> bool {
+    pub(crate) fn accepts(&self, entry: &RenderEntry) -> bool {
         if let Some(made_here) = &self.made_here {
             let recorded = [&self.render, &self.rollback_target].into_iter().flatten();
             if !recorded.chain(made_here).any(|render| *render == entry.render) {
@@ -83,8 +83,21 @@ impl RenderCriteria {
         installed.is_empty() || self.needs(entry) || entry.after.as_deref() == Some(installed)
     }
 
-    /// Returns the location of the render of this request among these Secrets, or the one that is free for it.
-    pub(crate) fn locate(&self, held: &[Option<RenderEntry>], request: &str) -> RenderLocation {
+    /// Returns the index of the usable render of this request among the Secrets of earlier versions.
+    pub(crate) fn find_former(&self, former: &[Option<RenderEntry>], request: &str) -> Option<usize> {
+        former.iter().position(|entry| {
+            entry.as_ref().is_some_and(|entry| entry.request == request && self.accepts(entry))
+        })
+    }
+
+    /// Returns the location of the render of this request among these slots, or the one that is free for it: of two
+    /// that are, one that `is_shared` with no other part that must stay.
+    pub(crate) fn locate(
+        &self,
+        held: &[Option<RenderEntry>],
+        request: &str,
+        is_shared: impl Fn(usize) -> bool,
+    ) -> RenderLocation {
         let mut entries = held.iter().enumerate().filter_map(|(at, entry)| Some((at, entry.as_ref()?)));
         if let Some((at, entry)) = entries.find(|(_, entry)| entry.request == request) {
             return if self.accepts(entry) { RenderLocation::Stored(at) } else { RenderLocation::Free(at) };
@@ -92,10 +105,10 @@ impl RenderCriteria {
         // Of two renders that were never completely installed, the later one is replaced: the first may have left
         // lasting objects.
         let priority = |at: usize| match &held[at] {
-            Some(entry) if !self.accepts(entry) => (0, at),
-            None => (1, at),
-            Some(entry) if !self.needs(entry) => (2, held.len() - at),
-            Some(_) => (3, held.len() - at),
+            Some(entry) if !self.accepts(entry) => (1, is_shared(at), 0, at),
+            None => (1, is_shared(at), 1, at),
+            Some(entry) if !self.needs(entry) => (2, is_shared(at), 0, held.len() - at),
+            Some(_) => (3, is_shared(at), 0, held.len() - at),
         };
         RenderLocation::Free((0..held.len()).min_by_key(|at| priority(*at)).unwrap_or_default())
     }
@@ -118,7 +131,7 @@ mod tests {
         /// Loads the render of this request: returns its digest, and whether it was stored.
         fn load(&mut self, request: &str) -> (String, bool) {
             let criteria = RenderCriteria::of(&self.digests, self.target.as_ref());
-            match criteria.locate(&self.held, request) {
+            match criteria.locate(&self.held, request, |_| false) {
                 RenderLocation::Stored(at) => {
                     let entry = self.held[at].as_ref().unwrap();
                     assert_eq!(entry.request, request);
@@ -248,12 +261,32 @@ mod tests {
             (entry("foreign", None), false),
         ];
         for (held, expected) in rows {
-            let location = strict().locate(&[Some(held.clone()), None, None], "r");
+            let location = strict().locate(&[Some(held.clone()), None, None], "r", |_| false);
             assert_eq!(location == RenderLocation::Stored(0), expected, "{held:?}");
         }
         let first = RenderCriteria::default().with_signatures(&made_here);
-        assert_eq!(first.locate(&[Some(entry("foreign", Some("")))], "r"), RenderLocation::Free(0));
+        let foreign = [Some(entry("foreign", Some("")))];
+        assert_eq!(first.locate(&foreign, "r", |_| false), RenderLocation::Free(0));
+        assert_eq!(first.find_former(&foreign, "r"), None);
         let lax = RenderCriteria::of(&digests, None);
-        assert_eq!(lax.locate(&[Some(entry("foreign", Some("recorded")))], "r"), RenderLocation::Stored(0));
+        let foreign = [Some(entry("foreign", Some("recorded")))];
+        assert_eq!(lax.locate(&foreign, "r", |_| false), RenderLocation::Stored(0));
+        assert_eq!(lax.find_former(&foreign, "r"), Some(0));
+    }
+
+    #[test]
+    fn a_free_slot_without_parts_of_other_revisions_is_preferred() {
+        let digests = Digests { stored_render: Some("installed".to_owned()), ..Digests::default() };
+        let criteria = RenderCriteria::of(&digests, None);
+        let entry = |render: &str, after: &str| {
+            let (request, after) = (render.to_owned(), Some(after.to_owned()));
+            Some(RenderEntry { request, render: render.to_owned(), after })
+        };
+        let held = [entry("over", "before"), None, entry("installed", "before")];
+        assert_eq!(criteria.locate(&held, "r", |_| false), RenderLocation::Free(0));
+        assert_eq!(criteria.locate(&held, "r", |at| at == 0), RenderLocation::Free(1));
+        assert_eq!(criteria.locate(&held, "r", |at| at < 2), RenderLocation::Free(0));
+        assert_eq!(criteria.find_former(&held, "over"), None, "that release was replaced");
+        assert_eq!(criteria.find_former(&held, "installed"), Some(2));
     }
 }
