@@ -87,7 +87,7 @@ impl Pass<'_> {
     async fn read_removal_hooks(&self, content: &str) -> Result<Option<Vec<Hook>>, Failure> {
         let slots = self.release_store().read().await?.into_iter();
         let mut parts: Vec<Part> = slots.filter_map(|mut slot| slot.take(PartKind::Hooks)).collect();
-        // Those of the release that was begun last come first.
+        // Hooks of the release that was begun last come first.
         parts.sort_by_key(|part| part.revision != content);
         let former = self.former_removal_hooks().read().await?;
         parts.extend(former.and_then(removal_hooks::former_part));
