@@ -75,3 +75,72 @@ impl ReleaseStore {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Context as _, Result};
+    use k8s_openapi::api::core::v1::Secret;
+    use kube::Api;
+    use serde_json::{Value, json};
+    use testbed::{Answer, RequestMatcher, ScriptedServer};
+
+    use super::slot::{Part, PartKind};
+    use super::*;
+
+    const SECRETS: &str = "/api/v1/namespaces/hub/secrets/";
+
+    /// Returns a hub on which every Secret has this type and data.
+    async fn hub(type_: &str, data: &Value) -> Result<(ScriptedServer, Api<Secret>)> {
+        let server = ScriptedServer::start().await?;
+        let owner = json!({
+            "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent", "name": "c", "uid": "u",
+        });
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": type_, "data": data,
+            "metadata": {"name": "a", "namespace": "hub", "ownerReferences": [owner]},
+        });
+        server.always(RequestMatcher::any(), Answer::json(&secret));
+        let api = Api::namespaced(server.access().client()?, "hub");
+        Ok((server, api))
+    }
+
+    /// Returns the names of the Secrets that were written, in order.
+    fn written(server: &ScriptedServer) -> Vec<String> {
+        let requests = server.requests().into_iter().filter(|request| request.method == "PATCH");
+        requests.map(|request| request.path.replacen(SECRETS, "", 1)).collect()
+    }
+
+    #[tokio::test]
+    async fn a_part_leaves_its_own_secret_after_the_first_one_has_it() -> Result<()> {
+        let (server, api) = hub(release_store::TYPE, &json!({})).await?;
+        let secrets = slot::secret_names("0a", 0);
+        let secrets = secrets.map(|name| StateSecret::of_api(api.clone(), name, release_store::TYPE));
+        let store = ReleaseStore { secrets: vec![secrets] };
+        let mut slot = Slot::default();
+        slot.set(PartKind::Hooks, Part::new("r", b"hooks".to_vec()));
+        let mut data = slot.encode();
+        // As beside a larger render.
+        let hooks = data[0].remove("hooks.json.gz").context("the hooks")?;
+        data[1].insert("hooks.json.gz".to_owned(), hooks);
+        store.write(0, Slot::decode(data)).await?;
+        assert_eq!(written(&server), ["helm-component-release-0a-1", "helm-component-release-0a-1-2"]);
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn only_a_former_secret_with_data_is_emptied() -> Result<()> {
+        let data = json!({"hooks.json.gz": "aA=="});
+        let rows = [
+            (release_store::HOOKS_TYPE, &data, 1),
+            (release_store::HOOKS_TYPE, &json!({}), 0),
+            ("Opaque", &data, 0),
+        ];
+        for (type_, data, expected) in rows {
+            let (server, api) = hub(type_, data).await?;
+            let secret = StateSecret::of_api(api, "former".to_owned(), release_store::HOOKS_TYPE);
+            secret.empty().await?;
+            assert_eq!(written(&server).len(), expected, "{type_} {data}");
+        }
+        Ok(())
+    }
+}

@@ -36,6 +36,16 @@ impl StateSecret {
         Self { api, manager: context.manager(), name, type_, owner, uid }
     }
 
+    /// Returns a Secret of the component with the uid `u`.
+    #[cfg(test)]
+    pub(crate) fn of_api(api: Api<Secret>, name: String, type_: &'static str) -> Self {
+        let owner = json!({
+            "apiVersion": HelmComponent::api_version(&()), "kind": HelmComponent::kind(&()),
+            "name": "c", "uid": "u",
+        });
+        Self { api, manager: "test", name, type_, owner, uid: Some("u".to_owned()) }
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
