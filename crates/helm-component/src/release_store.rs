@@ -32,6 +32,16 @@ impl ReleaseStore {
         Self { secrets: (0..MAX_REVISIONS).map(of_slot).collect() }
     }
 
+    /// Returns the release store of a component with the uid `u` and the owner hash `0a`.
+    #[cfg(test)]
+    pub(crate) fn of_api(api: &kube::Api<k8s_openapi::api::core::v1::Secret>) -> Self {
+        let of_slot = |at: usize| {
+            let names = slot::secret_names("0a", at);
+            names.map(|name| StateSecret::of_api(api.clone(), name, release_store::TYPE))
+        };
+        Self { secrets: (0..MAX_REVISIONS).map(of_slot).collect() }
+    }
+
     /// Reads all slots.
     ///
     /// # Errors
@@ -113,9 +123,7 @@ mod tests {
     #[tokio::test]
     async fn a_part_leaves_its_own_secret_after_the_first_one_has_it() -> Result<()> {
         let (server, api) = hub(release_store::TYPE, &json!({})).await?;
-        let secrets = slot::secret_names("0a", 0);
-        let secrets = secrets.map(|name| StateSecret::of_api(api.clone(), name, release_store::TYPE));
-        let store = ReleaseStore { secrets: vec![secrets] };
+        let store = ReleaseStore::of_api(&api);
         let mut slot = Slot::default();
         slot.set(PartKind::Hooks, Part::new("r", b"hooks".to_vec()));
         let mut data = slot.encode();

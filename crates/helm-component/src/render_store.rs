@@ -195,3 +195,69 @@ async fn unpacked(packed: Vec<u8>, sha256: String) -> Result<Option<StoredRender
     };
     run_blocking_if_large(size, unpack).await
 }
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Result, bail};
+    use k8s_openapi::ByteString;
+    use kube::Api;
+    use kyma_api::Digests;
+    use serde_json::json;
+    use testbed::{Answer, RequestMatcher, ScriptedServer};
+
+    use super::*;
+
+    const SECRETS: &str = "/api/v1/namespaces/hub/secrets/";
+
+    /// Returns a hub on which an earlier version stored the render `old` of the request `r`, and its renders for a
+    /// component with this installed render.
+    async fn hub(installed: Option<&str>) -> Result<(ScriptedServer, RenderStore)> {
+        let server = ScriptedServer::start().await?;
+        let packed = packed::pack(b"old")?;
+        let sha256 = packed::digest(&packed);
+        let owner = json!({
+            "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent", "name": "c", "uid": "u",
+        });
+        let former = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": release_store::RENDER_TYPE,
+            "metadata": {"name": "former", "namespace": "hub", "ownerReferences": [owner]},
+            "data": {
+                "request": ByteString(b"r".to_vec()), "after": ByteString(vec![]),
+                "render.yaml.gz": ByteString(packed), "sha256": ByteString(sha256.into_bytes()),
+            },
+        });
+        server.always(RequestMatcher::path(&format!("{SECRETS}former")), Answer::json(&former));
+        server.always(RequestMatcher::any().method("PATCH"), Answer::json(&former));
+        let api = Api::namespaced(server.access().client()?, "hub");
+        let digests = Digests { stored_render: installed.map(str::to_owned), ..Digests::default() };
+        let render_store = RenderStore {
+            release_store: ReleaseStore::of_api(&api),
+            may_be: [false; MAX_REVISIONS],
+            former: vec![StateSecret::of_api(api, "former".to_owned(), release_store::RENDER_TYPE)],
+            criteria: RevisionCriteria::of(&digests, None, None),
+            stores_tests: false,
+        };
+        Ok((server, render_store))
+    }
+
+    /// Stores a render of the request, and returns the names of the Secrets that were written, in order.
+    async fn store(hub: &(ScriptedServer, RenderStore), request: &str) -> Result<Vec<String>> {
+        let (server, render_store) = hub;
+        let RenderLookup::Missing(free) = render_store.find(request).await? else { bail!("it is stored") };
+        let stored = render_store.store(*free, request, Arc::from("new")).await;
+        assert_eq!((&*stored.text, stored.failure), ("new", None));
+        let requests = server.requests().into_iter().filter(|request| request.method == "PATCH");
+        Ok(requests.map(|request| request.path.replacen(SECRETS, "", 1)).collect())
+    }
+
+    #[tokio::test]
+    async fn a_render_stored_by_an_earlier_version_is_used_until_it_is_replaced() -> Result<()> {
+        let hub_before = hub(None).await?;
+        let RenderLookup::Found(stored) = hub_before.1.find("r").await? else { bail!("it is stored") };
+        assert_eq!((&*stored.text, stored.failure), ("old", None));
+        assert_eq!(store(&hub_before, "other").await?, ["helm-component-release-0a-1"]);
+        let hub_after = hub(Some("another")).await?;
+        assert_eq!(store(&hub_after, "r").await?, ["helm-component-release-0a-1", "former"]);
+        Ok(())
+    }
+}
