@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{LazyLock, OnceLock};
 
 use bytes::Bytes;
-use kyma_artifacts::{ArtifactError, read_chart_yaml};
+use kyma_artifacts::read_chart_yaml;
 use kyma_object_set::Identity;
 use regex::bytes::Regex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use thiserror::Error;
 
 mod context_template;
 mod crds;
+mod fault;
 mod kinds;
 mod nondeterminism;
 mod pattern;
@@ -23,6 +23,7 @@ mod tree;
 mod version;
 
 pub(crate) use context_template::{REVISION, TARGET_VERSIONS_BEGIN};
+pub use fault::ChartFault;
 pub use nondeterminism::Nondeterminism;
 
 use kinds::KindsUse;
@@ -32,49 +33,6 @@ use release_use::ReleaseUse;
 use schemas::{Schemas, is_schema};
 use tree::Tree;
 use version::VersionUse;
-
-/// Why a chart is refused.
-#[derive(Debug, Clone, Error)]
-pub enum ChartFault {
-    /// The archive is unreadable or exceeds a limit.
-    #[error("the chart cannot be read: {0}")]
-    Unreadable(ArtifactError),
-    /// The chart could not be packed again.
-    #[error("the chart cannot be packed: {detail}")]
-    Unpackable {
-        /// Error of the packer.
-        detail: String,
-    },
-    /// Charts are nested too deeply.
-    #[error("the chart is refused: charts are nested too deeply")]
-    TooDeep,
-    /// There is no usable `Chart.yaml`.
-    #[error("the archive is no chart: {what}")]
-    NotAChart {
-        /// Description of the problem.
-        what: &'static str,
-    },
-    /// A library chart, or one for a newer Helm.
-    #[error("the chart cannot be installed: {what}")]
-    NotInstallable {
-        /// The reason.
-        what: &'static str,
-    },
-    /// A `values.schema.json` cannot be read here: the engine might read it, and follow its references.
-    #[error("{file} is not JSON")]
-    SchemaUnreadable {
-        /// The schema's path in the chart.
-        file: String,
-    },
-    /// A `values.schema.json` refers to another document.
-    #[error("{file} refers to `{target}`; only references within the document are followed")]
-    RemoteReference {
-        /// The schema's path in the chart.
-        file: String,
-        /// The reference, cut to 200 characters.
-        target: String,
-    },
-}
 
 /// A chart that was read once, within bounds: its metadata, and the inputs that its text may read.
 pub struct Chart {
@@ -230,6 +188,18 @@ impl Chart {
     /// so the API versions that the program was compiled with stay in the list.
     pub fn keeps_compiled_versions(&self) -> bool {
         self.prints_kube_version
+    }
+
+    /// Returns, for each of the chart's CRDs, the API versions and kinds that a target serves once it has the CRD, as
+    /// in `.Capabilities.APIVersions`. They are read once.
+    pub fn own_kinds(&self) -> &BTreeMap<Identity, BTreeSet<String>> {
+        self.own_kinds.get_or_init(|| crds::own_kinds(&self.archive))
+    }
+
+    /// Returns the CRDs in its `crds` folder and in those of its subcharts. Unreadable files are skipped: rendering
+    /// the chart reports them.
+    pub fn crds(&self) -> BTreeSet<Identity> {
+        crds::crds(&self.archive)
     }
 
     /// Returns the fault of a refused schema, if that is why a render failed.

@@ -8,16 +8,13 @@ mod decode;
 mod encode;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod secret;
 
 use std::collections::BTreeMap;
 
 pub use decode::{HelmRelease, StorageError, decode};
 pub use encode::{ReleaseStatus, Revision, encode, first_deployed, superseded};
-
-/// Type of such Secrets.
-pub const TYPE: &str = "helm.sh/release.v1";
-/// Key in the data of such Secrets.
-pub const KEY: &str = "release";
+pub use secret::{KEY, TYPE, secret_name};
 
 /// Returns the label selector for the records of a release.
 pub fn selector(release: &str) -> String {
@@ -26,11 +23,6 @@ pub fn selector(release: &str) -> String {
 
 /// Label selector for the records of all deployed releases.
 pub const DEPLOYED: &str = "owner=helm,status=deployed";
-
-/// Returns the name of the Secret of a revision.
-pub fn secret_name(release: &str, revision: i64) -> String {
-    format!("sh.helm.release.v1.{release}.v{revision}")
-}
 
 /// Returns the deployed revision by the labels of the records, the newest if there are several. Pending and failed
 /// revisions do not count.

@@ -5,49 +5,42 @@ use std::path::Path;
 
 use kyma_object_set::{Identity, Limits, Object, ObjectSet};
 
-use super::Chart;
 use super::tree::Tree;
 
-impl Chart {
-    /// Returns, for each of the chart's CRDs, the API versions and kinds that a target serves once it has the CRD, as
-    /// in `.Capabilities.APIVersions`. They are read once.
-    pub fn own_kinds(&self) -> &BTreeMap<Identity, BTreeSet<String>> {
-        self.own_kinds.get_or_init(|| {
-            let mut found = BTreeMap::new();
-            self.each_crd(&mut |crd| {
-                let mut names = BTreeSet::new();
-                for gvk in crd.defined_kinds() {
-                    names.insert(gvk.api_version());
-                    names.insert(gvk.to_string());
-                }
-                found.insert(crd.identity(), names);
-            });
-            found
+/// Returns, for each CRD of a chart, the API versions and kinds that a target serves once it has the CRD.
+pub(super) fn own_kinds(archive: &[u8]) -> BTreeMap<Identity, BTreeSet<String>> {
+    let mut found = BTreeMap::new();
+    each_crd(archive, &mut |crd| {
+        let mut names = BTreeSet::new();
+        for gvk in crd.defined_kinds() {
+            names.insert(gvk.api_version());
+            names.insert(gvk.to_string());
+        }
+        found.insert(crd.identity(), names);
+    });
+    found
+}
+
+/// Returns the CRDs of a chart. Unreadable files are skipped.
+pub(super) fn crds(archive: &[u8]) -> BTreeSet<Identity> {
+    let mut found = BTreeSet::new();
+    each_crd(archive, &mut |crd| {
+        found.insert(crd.identity());
+    });
+    found
+}
+
+/// Calls `see` for each CRD of an archive that [`Chart::open`](super::Chart::open) packed.
+fn each_crd(archive: &[u8], see: &mut dyn FnMut(&Object)) {
+    let _ = Tree::read(archive).and_then(|tree| {
+        tree.each(&mut |file, bytes| {
+            if is_crds(file) {
+                let set = ObjectSet::parse_bytes(bytes, &Limits::default()).unwrap_or_default();
+                set.crds().for_each(&mut *see);
+            }
+            Ok(())
         })
-    }
-
-    /// Returns the CRDs in its `crds` folder and in those of its subcharts. Unreadable files are skipped: rendering
-    /// the chart reports them.
-    pub fn crds(&self) -> BTreeSet<Identity> {
-        let mut found = BTreeSet::new();
-        self.each_crd(&mut |crd| {
-            found.insert(crd.identity());
-        });
-        found
-    }
-
-    fn each_crd(&self, see: &mut dyn FnMut(&Object)) {
-        // The archive was packed by `Chart::open`.
-        let _ = Tree::read(&self.archive).and_then(|tree| {
-            tree.each(&mut |file, bytes| {
-                if is_crds(file) {
-                    let set = ObjectSet::parse_bytes(bytes, &Limits::default()).unwrap_or_default();
-                    set.crds().for_each(&mut *see);
-                }
-                Ok(())
-            })
-        });
-    }
+    });
 }
 
 /// Reports whether Helm installs a file unchanged, before all others.
@@ -101,7 +94,7 @@ mod tests {
             header.set_mode(0o644);
             archive.append_data(&mut header, path, text.as_bytes()).unwrap();
         }
-        let chart = Chart::open(&archive.into_inner().unwrap().finish().unwrap()).unwrap();
+        let chart = crate::chart::Chart::open(&archive.into_inner().unwrap().finish().unwrap()).unwrap();
         let expected = Identity::new("apiextensions.k8s.io", "CustomResourceDefinition", None, "as.x.io");
         assert_eq!(chart.crds(), [expected].into());
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use super::ChartFault;
+use super::fault::ChartFault;
 
 /// Part of the reference in a schema that replaces another one; the schema's number follows.
 const REFUSED: &str = "refused-by-helm-component-";

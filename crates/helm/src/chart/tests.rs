@@ -1,4 +1,4 @@
-use kyma_artifacts::Limits;
+use kyma_artifacts::{ArtifactError, Limits};
 
 use super::*;
 

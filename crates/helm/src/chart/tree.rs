@@ -8,7 +8,8 @@ use flate2::Compression;
 use kyma_artifacts::Limits;
 use kyma_artifacts::archive::{self, Unpacker};
 
-use super::{ChartFault, context_template};
+use super::context_template;
+use super::fault::ChartFault;
 
 /// Maximum size of a chart with its subcharts in bytes (Helm's own limit).
 const MAX_CHART_BYTES: u64 = 100 << 20;

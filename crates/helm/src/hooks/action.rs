@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kyma_api::needs_delete_proof;
 use serde_json::Value;
 
-use super::{DeletePolicy, Hook};
+use super::hook::{DeletePolicy, Hook};
 
 /// Reasons for which Jobs fail, as in their conditions and events. Source: `staging/src/k8s.io/api/batch/v1/types.go`
 /// of Kubernetes.
@@ -191,8 +191,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::hooks::tests::{hook, object};
-    use crate::hooks::{DELETE_POLICY, HOOK};
+    use crate::hooks::hook::tests::{hook, object};
+    use crate::hooks::hook::{DELETE_POLICY, HOOK};
 
     const MARK: &str = "run";
 

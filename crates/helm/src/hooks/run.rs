@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use kyma_api::{HookPhase, Hooks};
 use sha2::{Digest, Sha256};
 
-use super::{Event, Hook, of_event};
+use super::hook::{Event, Hook, of_event};
 
 /// Pause after the first failure; each further failure doubles it.
 const FIRST_RETRY_PAUSE: Duration = Duration::from_secs(30);
@@ -205,7 +205,7 @@ mod tests {
 
     use super::*;
     use crate::hooks::HOOK;
-    use crate::hooks::tests::hook;
+    use crate::hooks::hook::tests::hook;
 
     const EVENTS: &str = "pre-install,post-install,pre-upgrade,post-upgrade,pre-delete";
 

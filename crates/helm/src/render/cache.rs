@@ -8,7 +8,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use kyma_artifacts::{BoundedCache, SingleFlight};
 
-use super::{RenderError, RenderOutput, RenderRequest, Renderer};
+use super::error::RenderError;
+use super::renderer::{RenderOutput, Renderer};
+use super::request::RenderRequest;
 
 /// Maximum number of kept renders. Most take some kilobytes: a thousand releases of small charts that are removed and
 /// installed again need no second render.

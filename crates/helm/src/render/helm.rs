@@ -13,7 +13,10 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
-use super::{Reads, RenderError, RenderLimits, RenderOutput, RenderRequest, Renderer, message, process};
+use super::error::RenderError;
+use super::renderer::{Reads, RenderLimits, RenderOutput, Renderer};
+use super::request::RenderRequest;
+use super::{message, process};
 use crate::chart::{REVISION, TARGET_VERSIONS_BEGIN, TemplateText};
 
 /// Why there is no usable `helm` program.

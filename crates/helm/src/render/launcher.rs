@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use super::RenderLimits;
+use super::renderer::RenderLimits;
 
 #[cfg(target_os = "linux")]
 mod system_calls;

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::RenderError;
+use super::error::RenderError;
 use crate::chart::TemplateText;
 
 /// Maximum number of violations in a message.

@@ -8,7 +8,9 @@ use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
-use super::{RenderError, RenderLimits, launcher};
+use super::error::RenderError;
+use super::launcher;
+use super::renderer::RenderLimits;
 
 /// Maximum number of bytes of standard error that are read.
 const MAX_ERROR_BYTES: usize = 64 << 10;

@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use kyma_object_set::Object;
 use serde_json::{Map, Value, json};
 
-use super::decode::unpacked;
-use super::{KEY, StorageError, TYPE, secret_name};
+use super::decode::{StorageError, unpacked};
+use super::secret::{KEY, TYPE, secret_name};
 use crate::hooks::{Event, Hook};
 
 /// Maximum size of a Secret, in bytes.
