@@ -23,6 +23,7 @@ mod watcher;
 
 // Parts of custom resources and their statuses.
 pub mod address;
+mod backoff;
 pub mod component;
 pub mod condition;
 pub mod crds;
@@ -48,6 +49,7 @@ pub mod names;
 pub mod release_store;
 
 pub use address::{AddressRefusal, AddressRules};
+pub use backoff::Backoff;
 pub use component::{
     ComponentDependency, ComponentView, DeletionPolicy, Dependency, FreeForm, GroupKind, KindRef, Manager,
     ModuleRef, ObjectRef, ReadyView, ResourcePolicy, SecretKeyRef, TargetRef,
