@@ -2,84 +2,55 @@
 
 use std::time::Duration;
 
-use kyma_api::{ErrorClass, Reason};
+use kyma_api::{Backoff, ErrorClass, Reason};
 
 use crate::Failure;
 
-/// Delay after the first failure in a row.
-const FIRST_DELAY: Duration = Duration::from_millis(500);
-/// Longest delay between retries of transient failures.
-const MAX_DELAY: Duration = Duration::from_mins(1);
+/// Random share of a delay of seconds, so that reconciles that failed together are not retried together.
+pub(crate) const JITTER_SHARE: f64 = 0.5;
+/// Delays after transient failures.
+const TRANSIENT_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(500), Duration::from_mins(1)).with_jitter(JITTER_SHARE);
 /// Longest delay that a server may ask for.
 const MAX_REQUESTED_DELAY: Duration = Duration::from_mins(10);
-/// Random share of a delay, so that reconciles that failed together are not retried together.
-const JITTER_SHARE: f64 = 0.5;
+/// Shortest delay after a refusal.
+const MIN_REFUSAL_DELAY: Duration = Duration::from_secs(5);
+/// Random share of a delay after a refusal, which grows to minutes.
+const REFUSAL_JITTER_SHARE: f64 = 0.1;
 
-/// Delays after a refusal by a target, or by the hub's roles. No event announces that roles, policies, quotas or
-/// proxies were repaired, and each retry costs a call. Users repair them soon after the report or much later, so the
-/// delays grow.
-struct Slow {
-    /// Shortest delay.
-    least: Duration,
-    /// Longest delay.
-    longest: Duration,
+/// Returns the delays after a refusal by a target or by the hub's roles, or after an unusable answer of a source;
+/// `None` for other reasons. No event announces that roles, policies, quotas or proxies were repaired, and each retry
+/// costs a call. Users repair them soon after the report or much later, so the delays grow.
+fn refusal_backoff(reason: Reason) -> Option<Backoff> {
+    let max = match reason {
+        Reason::SourceInvalid
+        | Reason::SourceTooLarge
+        | Reason::SourceHostRefused
+        | Reason::ManifestInvalid => Duration::from_hours(1),
+        Reason::ApplyRefused
+        | Reason::DependencyMissing
+        | Reason::HubForbidden
+        | Reason::ImmutableField
+        | Reason::NamespaceTerminating
+        | Reason::ObjectTooLarge
+        | Reason::QuotaExceeded
+        | Reason::TargetForbidden
+        | Reason::WebhookDenied => Duration::from_mins(10),
+        _ => return None,
+    };
+    let first = MIN_REFUSAL_DELAY.div_f64(1.0 - REFUSAL_JITTER_SHARE);
+    Some(Backoff::new(first, max).with_jitter(REFUSAL_JITTER_SHARE))
 }
 
-impl Slow {
-    /// Random share of a delay of minutes.
-    const JITTER_SHARE: f64 = 0.1;
-
-    fn of(reason: Reason) -> Option<Self> {
-        let source = Self { least: Duration::from_secs(5), longest: Duration::from_hours(1) };
-        let refusal = Self { least: Duration::from_secs(5), longest: Duration::from_mins(10) };
-        match reason {
-            Reason::SourceInvalid
-            | Reason::SourceTooLarge
-            | Reason::SourceHostRefused
-            | Reason::ManifestInvalid => Some(source),
-            Reason::ApplyRefused
-            | Reason::DependencyMissing
-            | Reason::HubForbidden
-            | Reason::ImmutableField
-            | Reason::NamespaceTerminating
-            | Reason::ObjectTooLarge
-            | Reason::QuotaExceeded
-            | Reason::TargetForbidden
-            | Reason::WebhookDenied => Some(refusal),
-            _ => None,
-        }
-    }
-
-    /// Returns the delays for a failure, or `None` if its class decides. Invalid input has no delays.
-    fn of_failure(failure: &Failure) -> Option<Self> {
-        Self::of(failure.reason).filter(|_| failure.class != ErrorClass::Invalid)
-    }
-
-    fn after(&self, failures: u32, jitter: f64) -> Duration {
-        let first = self.least.div_f64(1.0 - Self::JITTER_SHARE);
-        growing(first, self.longest, Self::JITTER_SHARE, failures, jitter).max(self.least)
-    }
-}
-
-/// Returns `first` after one failure in a row, doubled for each further one up to `longest`. `jitter` in 0..1 spreads
-/// the delay over its upper half, so that reconciles that failed together are not retried together.
-pub(crate) fn doubled(first: Duration, longest: Duration, failures: u32, jitter: f64) -> Duration {
-    growing(first, longest, JITTER_SHARE, failures, jitter)
-}
-
-fn growing(first: Duration, longest: Duration, share: f64, failures: u32, jitter: f64) -> Duration {
-    let doubled = first.saturating_mul(1 << failures.saturating_sub(1).min(16));
-    doubled.min(longest).mul_f64(spread(share, jitter))
-}
-
-fn spread(share: f64, jitter: f64) -> f64 {
-    1.0 - share * (1.0 - jitter.clamp(0.0, 1.0))
+/// Returns the delays of [`refusal_backoff`] for a failure. Invalid input has none.
+fn refusal_backoff_of(failure: &Failure) -> Option<Backoff> {
+    refusal_backoff(failure.reason).filter(|_| failure.class != ErrorClass::Invalid)
 }
 
 /// Reports whether failures of both reasons count as failures in a row. Each lasting reason has its own count; all
 /// others share one.
 pub(crate) fn shares_delays(one: Reason, other: Reason) -> bool {
-    one == other || Slow::of(one).is_none() && Slow::of(other).is_none()
+    one == other || refusal_backoff(one).is_none() && refusal_backoff(other).is_none()
 }
 
 /// Returns the longest delay between two retries of this failure without an event; `None`: only an event causes a
@@ -93,10 +64,10 @@ pub fn longest_delay(failure: &Failure) -> Option<Duration> {
 fn longest_alone(failure: &Failure) -> Option<Duration> {
     let named = failure.retry_after.map(|asked| asked.min(MAX_REQUESTED_DELAY));
     let own = || match failure.class {
-        ErrorClass::Transient | ErrorClass::Unreachable => Some(MAX_DELAY),
+        ErrorClass::Transient | ErrorClass::Unreachable => Some(TRANSIENT_BACKOFF.max_delay()),
         ErrorClass::Blocked | ErrorClass::Invalid => None,
     };
-    named.or_else(|| Slow::of_failure(failure).map(|slow| slow.longest)).or_else(own)
+    named.or_else(|| refusal_backoff_of(failure).map(Backoff::max_delay)).or_else(own)
 }
 
 /// Returns the delay after the `failures`-th failure in a row (from 1), or `None` to wait for an event.
@@ -118,19 +89,19 @@ fn beside(failure: &Failure) -> Option<Failure> {
 
 /// Returns a delay that the failure names, limited to 10 minutes, plus jitter.
 fn named(moment: Duration, jitter: f64) -> Duration {
-    moment.min(MAX_REQUESTED_DELAY) + FIRST_DELAY.mul_f64(spread(JITTER_SHARE, jitter))
+    moment.min(MAX_REQUESTED_DELAY) + TRANSIENT_BACKOFF.jittered_delay(1, jitter)
 }
 
 fn delay_alone(failure: &Failure, failures: u32, jitter: f64) -> Option<Duration> {
     if let Some(asked) = failure.retry_after {
         return Some(named(asked, jitter));
     }
-    if let Some(slow) = Slow::of_failure(failure) {
-        return Some(slow.after(failures, jitter));
+    if let Some(backoff) = refusal_backoff_of(failure) {
+        return Some(backoff.jittered_delay(failures, jitter).max(MIN_REFUSAL_DELAY));
     }
     match failure.class {
         ErrorClass::Transient | ErrorClass::Unreachable => {
-            Some(doubled(FIRST_DELAY, MAX_DELAY, failures, jitter))
+            Some(TRANSIENT_BACKOFF.jittered_delay(failures, jitter))
         }
         ErrorClass::Blocked | ErrorClass::Invalid => None,
     }
@@ -185,7 +156,7 @@ mod tests {
         // Transient failures are retried sooner.
         for code in [401, 409, 410, 429, 500, 502, 503, 504] {
             let failure = Failure::new(refused(code, "text"), "");
-            assert!(longest_delay(&failure).is_some_and(|delay| delay <= MAX_DELAY), "{code}");
+            assert!(longest_delay(&failure).is_some_and(|delay| delay <= Duration::from_mins(1)), "{code}");
         }
     }
 

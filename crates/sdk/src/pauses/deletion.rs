@@ -11,19 +11,20 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client, CustomResourceExt, ResourceExt};
-use kyma_api::Pause;
+use kyma_api::{Backoff, Pause};
 
 use super::Pauses;
 use super::snapshot::PauseSnapshot;
-use crate::backoff::doubled;
+use crate::backoff::JITTER_SHARE;
 use crate::brake::braked_operator;
 use crate::deletion_cause::exists_since;
 use crate::jitter::jitter;
 use crate::{describe_cause, find_metadata, is_deleted_alone, live_metadata, may_be_garbage};
 
-/// Shortest and longest delay before the hub is asked again after it did not answer. No event announces that it answers,
-/// or that its roles permit the reads.
-const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(1));
+/// Delays before the hub is read again after it did not answer. No event announces that it answers, or that its roles
+/// permit the reads.
+const RETRY_BACKOFF: Backoff =
+    Backoff::new(Duration::from_secs(5), Duration::from_mins(1)).with_jitter(JITTER_SHARE);
 
 /// Returns a Pause that a DELETE event removed, and whether its deletion was requested. Retries after growing delays until
 /// the hub answers.
@@ -40,15 +41,10 @@ pub(super) async fn judge_deletion(hub: &Client, namespace: &str, pause: Arc<Pau
                     "the hub does not show why this Pause was deleted; it stays in force until then"
                 );
                 failures += 1;
-                tokio::time::sleep(retry_delay(failures, jitter())).await;
+                tokio::time::sleep(RETRY_BACKOFF.jittered_delay(failures, jitter())).await;
             }
         }
     }
-}
-
-/// Returns the delay after this number of failures in a row; `jitter` lies in 0..1.
-fn retry_delay(failures: u32, jitter: f64) -> Duration {
-    doubled(RETRY_DELAYS.0, RETRY_DELAYS.1, failures, jitter)
 }
 
 /// Reports whether the deletion of a Pause was requested: its namespace and the CRD are older than the Pause and are
@@ -177,7 +173,7 @@ mod tests {
 
     #[test]
     fn delays_grow_while_the_hub_does_not_answer() {
-        let delays = [1, 2, 3, 100].map(|failures| retry_delay(failures, 1.0).as_secs());
+        let delays = [1, 2, 3, 100].map(|failures| RETRY_BACKOFF.jittered_delay(failures, 1.0).as_secs());
         assert_eq!(delays, [5, 10, 20, 60]);
     }
 

@@ -2,22 +2,27 @@
 
 use std::time::Duration;
 
-use crate::backoff::doubled;
+use kyma_api::Backoff;
 
-/// First and longest delay before a stream that failed is opened again.
-const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_mins(1));
+use crate::backoff::JITTER_SHARE;
+
+/// Delays before a stream that failed is opened again.
+const RETRY_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(500), Duration::from_mins(1)).with_jitter(JITTER_SHARE);
 /// Time after the creation of a stream in which retries stay fast: a kind whose CRD was just established is refused a
 /// few times before it is served.
 const NEW_STREAM_AGE: Duration = Duration::from_mins(1);
-/// First and longest delay of retries in that time. In most cases the kind is served within a tenth of a second, and no
-/// event reports that.
-const NEW_STREAM_RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+/// Delays of retries in that time. In most cases the kind is served within a tenth of a second, and no event reports
+/// that.
+const NEW_STREAM_RETRY_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(20), Duration::from_secs(2)).with_jitter(JITTER_SHARE);
 /// Time for which a stream must follow its watch, so that earlier watches no longer count. A target whose watch ends right
 /// after each list would otherwise be listed without growing delays. Short, since proxies end idle connections after half
 /// a minute or more, and a change during a delay is seen late.
 const STABLE_WATCH_AGE: Duration = Duration::from_secs(10);
-/// First and longest delay before a list repeats an event at which the listener panicked.
-const REPEAT_DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_hours(1));
+/// Delays before a list repeats an event at which the listener panicked.
+const REPEAT_BACKOFF: Backoff =
+    Backoff::new(Duration::from_secs(5), Duration::from_hours(1)).with_jitter(JITTER_SHARE);
 
 /// Reason that a stream starts over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,14 +118,14 @@ impl Panics {
             return None;
         }
         self.count = self.count.saturating_add(1);
-        Some(doubled(REPEAT_DELAYS.0, REPEAT_DELAYS.1, self.count, jitter))
+        Some(REPEAT_BACKOFF.jittered_delay(self.count, jitter))
     }
 }
 
 /// Returns the pause of a stream of this age after this number of gaps in a row; `jitter` lies in 0..1.
 pub(super) fn pause_after(gaps: u32, age: Duration, jitter: f64) -> Duration {
-    let (first, longest) = if age < NEW_STREAM_AGE { NEW_STREAM_RETRY_DELAYS } else { RETRY_DELAYS };
-    doubled(first, longest, gaps, jitter)
+    let backoff = if age < NEW_STREAM_AGE { NEW_STREAM_RETRY_BACKOFF } else { RETRY_BACKOFF };
+    backoff.jittered_delay(gaps, jitter)
 }
 
 #[cfg(test)]
@@ -142,7 +147,7 @@ mod tests {
             assert!(tries(jitter).take_while(|at| *at < moment).count() >= 3, "{jitter}");
             // Never much longer than it took to be served.
             let all: Vec<Duration> = tries(jitter).take(20).collect();
-            assert!(all.windows(2).all(|pair| pair[1] <= pair[0] * 2 + NEW_STREAM_RETRY_DELAYS.0), "{all:?}");
+            assert!(all.windows(2).all(|pair| pair[1] <= pair[0] * 2 + Duration::from_millis(20)), "{all:?}");
         }
     }
 
@@ -192,21 +197,21 @@ mod tests {
     fn delays_of_repetitions_grow_until_a_list_is_processed() {
         let mut panics = Panics::default();
         assert_eq!(panics.after_list(true, 1.0), None);
-        assert_eq!(panics.after_event(false, 1.0), Some(REPEAT_DELAYS.0));
+        assert_eq!(panics.after_event(false, 1.0), Some(Duration::from_secs(5)));
         assert_eq!(panics.after_event(true, 1.0), None, "the event before is still not processed");
-        assert_eq!(panics.after_list(false, 1.0), Some(REPEAT_DELAYS.0 * 2));
+        assert_eq!(panics.after_list(false, 1.0), Some(Duration::from_secs(10)));
         for _ in 0..20 {
             panics.after_list(false, 1.0);
         }
-        assert_eq!(panics.after_list(false, 1.0), Some(REPEAT_DELAYS.1));
+        assert_eq!(panics.after_list(false, 1.0), Some(Duration::from_hours(1)));
         assert_eq!(panics.after_list(true, 1.0), None);
-        assert_eq!(panics.after_event(false, 1.0), Some(REPEAT_DELAYS.0));
+        assert_eq!(panics.after_event(false, 1.0), Some(Duration::from_secs(5)));
     }
 
     #[test]
     fn a_kind_that_is_not_served_for_long_is_asked_for_seldom() {
         assert!(tries(0.0).take_while(|at| *at < NEW_STREAM_AGE).count() < 70);
-        assert_eq!(pause_after(1, NEW_STREAM_AGE, 1.0), RETRY_DELAYS.0);
-        assert_eq!(pause_after(u32::MAX, NEW_STREAM_AGE, 1.0), RETRY_DELAYS.1);
+        assert_eq!(pause_after(1, NEW_STREAM_AGE, 1.0), Duration::from_millis(500));
+        assert_eq!(pause_after(u32::MAX, NEW_STREAM_AGE, 1.0), Duration::from_mins(1));
     }
 }
