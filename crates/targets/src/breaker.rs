@@ -2,7 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use kyma_api::Backoff;
+
 use crate::limits::BreakerLimits;
+
+/// Random share of a delay, so that probes after an outage of many targets do not come in one wave.
+const JITTER_SHARE: f64 = 0.25;
 
 /// Result of one call, as the breaker classifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,10 +98,9 @@ impl Breaker {
     }
 
     fn open(&mut self, probes: u32, now: Instant, jitter: f64) -> Effect {
-        let doubled = self.limits.probe_first.saturating_mul(1 << probes.min(16));
-        let delay = doubled.min(self.limits.probe_longest);
-        // Between 75 % and 100 %, so that probes after an outage of many targets do not come in one wave.
-        let delay = delay.mul_f64(1.0 - 0.25 * jitter.clamp(0.0, 1.0));
+        let backoff =
+            Backoff::new(self.limits.probe_first, self.limits.probe_longest).with_jitter(JITTER_SHARE);
+        let delay = backoff.jittered_delay(probes.saturating_add(1), jitter);
         self.state = State::Open { probes, until: now + delay };
         Effect::Open(delay)
     }
@@ -113,7 +117,7 @@ mod tests {
     fn tripped(now: Instant) -> Breaker {
         let mut breaker = breaker();
         for _ in 0..3 {
-            breaker.record(Outcome::Unreachable, now, 0.0);
+            breaker.record(Outcome::Unreachable, now, 1.0);
         }
         breaker
     }
@@ -121,10 +125,10 @@ mod tests {
     #[test]
     fn opens_after_three_failures_in_a_row() {
         let (mut breaker, now) = (breaker(), Instant::now());
-        assert_eq!(breaker.record(Outcome::Unreachable, now, 0.0), Effect::None);
-        assert_eq!(breaker.record(Outcome::Unreachable, now, 0.0), Effect::None);
+        assert_eq!(breaker.record(Outcome::Unreachable, now, 1.0), Effect::None);
+        assert_eq!(breaker.record(Outcome::Unreachable, now, 1.0), Effect::None);
         assert_eq!(breaker.admit(), Ok(()));
-        assert_eq!(breaker.record(Outcome::Unreachable, now, 0.0), Effect::Open(Duration::from_secs(15)));
+        assert_eq!(breaker.record(Outcome::Unreachable, now, 1.0), Effect::Open(Duration::from_secs(15)));
         assert_eq!(breaker.admit(), Err(now + Duration::from_secs(15)));
     }
 
@@ -132,7 +136,7 @@ mod tests {
     fn a_success_between_failures_starts_the_count_again() {
         let (mut breaker, now) = (breaker(), Instant::now());
         for outcome in [Outcome::Unreachable, Outcome::Failing, Outcome::Healthy].repeat(5) {
-            assert_eq!(breaker.record(outcome, now, 0.0), Effect::None);
+            assert_eq!(breaker.record(outcome, now, 1.0), Effect::None);
         }
         assert_eq!(breaker.admit(), Ok(()));
     }
@@ -141,42 +145,42 @@ mod tests {
     fn probe_delays_double_to_five_minutes_and_are_jittered_downwards() {
         let now = Instant::now();
         let mut breaker = tripped(now);
-        let delays: Vec<_> = (0..7).map(|_| breaker.probed(false, now, 0.0)).collect();
+        let delays: Vec<_> = (0..7).map(|_| breaker.probed(false, now, 1.0)).collect();
         let expected = [30, 60, 120, 240, 300, 300, 300].map(|s| Effect::Open(Duration::from_secs(s)));
         assert_eq!(delays, expected);
-        assert_eq!(breaker.probed(false, now, 1.0), Effect::Open(Duration::from_secs(225)));
+        assert_eq!(breaker.probed(false, now, 0.0), Effect::Open(Duration::from_secs(225)));
     }
 
     #[test]
     fn a_good_probe_closes_it_and_tells_who_waits_exactly_once() {
         let now = Instant::now();
         let mut breaker = tripped(now);
-        assert_eq!(breaker.probed(true, now, 0.0), Effect::Recovered);
+        assert_eq!(breaker.probed(true, now, 1.0), Effect::Recovered);
         assert_eq!(breaker.admit(), Ok(()));
-        assert_eq!(breaker.probed(true, now, 0.0), Effect::None);
+        assert_eq!(breaker.probed(true, now, 1.0), Effect::None);
     }
 
     #[test]
     fn calls_still_in_flight_when_it_opens_change_nothing() {
         let now = Instant::now();
         let mut breaker = tripped(now);
-        assert_eq!(breaker.record(Outcome::Unreachable, now, 0.0), Effect::None);
-        assert_eq!(breaker.record(Outcome::Healthy, now, 0.0), Effect::None);
+        assert_eq!(breaker.record(Outcome::Unreachable, now, 1.0), Effect::None);
+        assert_eq!(breaker.record(Outcome::Healthy, now, 1.0), Effect::None);
         assert!(breaker.admit().is_err());
     }
 
     #[test]
     fn answered_errors_open_it_only_if_the_probe_fails_too() {
         let (mut breaker, now) = (breaker(), Instant::now());
-        let effects: Vec<_> = (0..4).map(|_| breaker.record(Outcome::Failing, now, 0.0)).collect();
+        let effects: Vec<_> = (0..4).map(|_| breaker.record(Outcome::Failing, now, 1.0)).collect();
         assert_eq!(effects, [Effect::None, Effect::None, Effect::ProbeNow, Effect::None]);
         assert_eq!(breaker.admit(), Ok(()), "calls go on while the probe runs");
 
         let mut one_webhook_is_down = breaker.clone();
-        assert_eq!(one_webhook_is_down.probed(true, now, 0.0), Effect::None, "nobody waited");
+        assert_eq!(one_webhook_is_down.probed(true, now, 1.0), Effect::None, "nobody waited");
         assert_eq!(one_webhook_is_down.admit(), Ok(()));
 
-        assert_eq!(breaker.probed(false, now, 0.0), Effect::Open(Duration::from_secs(15)));
+        assert_eq!(breaker.probed(false, now, 1.0), Effect::Open(Duration::from_secs(15)));
         assert!(breaker.admit().is_err());
     }
 
@@ -184,7 +188,7 @@ mod tests {
     fn credentials_that_are_refused_three_times_are_not_shown_again() {
         let (mut breaker, now) = (breaker(), Instant::now());
         for effect in [Effect::None, Effect::None, Effect::Open(Duration::from_secs(15))] {
-            assert_eq!(breaker.record(Outcome::Refused, now, 0.0), effect);
+            assert_eq!(breaker.record(Outcome::Refused, now, 1.0), effect);
         }
         assert!(breaker.admit().is_err());
     }
@@ -193,11 +197,11 @@ mod tests {
     fn closing_resets_the_delay_of_the_next_outage() {
         let now = Instant::now();
         let mut breaker = tripped(now);
-        breaker.probed(false, now, 0.0);
-        breaker.probed(true, now, 0.0);
+        breaker.probed(false, now, 1.0);
+        breaker.probed(true, now, 1.0);
         for _ in 0..2 {
-            breaker.record(Outcome::Unreachable, now, 0.0);
+            breaker.record(Outcome::Unreachable, now, 1.0);
         }
-        assert_eq!(breaker.record(Outcome::Unreachable, now, 0.0), Effect::Open(Duration::from_secs(15)));
+        assert_eq!(breaker.record(Outcome::Unreachable, now, 1.0), Effect::Open(Duration::from_secs(15)));
     }
 }
