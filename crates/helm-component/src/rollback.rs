@@ -3,17 +3,14 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kyma_api::{FailedRevision, HelmComponentSpec, Reason, RollbackMode, RollbackTarget, Source};
+use kyma_api::{Backoff, FailedRevision, HelmComponentSpec, Reason, RollbackMode, RollbackTarget, Source};
 use kyma_sdk::Failure;
 use serde_json::json;
 
 use crate::content;
 
-/// Pause after the first failure of a release; each further failure doubles it. Each retry is an upgrade of a working
-/// target.
-const FIRST_RETRY_PAUSE: Duration = Duration::from_mins(10);
-/// Maximum pause.
-const MAX_RETRY_PAUSE: Duration = Duration::from_hours(6);
+/// Pauses after failures of a release. Long, since each retry is an upgrade of a working target.
+const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_mins(10), Duration::from_hours(6));
 /// Maximum length of a recorded failure, in characters.
 const MAX_MESSAGE_CHARS: usize = 1024;
 /// Length of a digest that replaces a version, in characters.
@@ -57,9 +54,8 @@ pub(crate) fn failed(
 /// Returns the time of the next retry of a failed release; `None` if the record cannot be read.
 fn next_retry(failed: &FailedRevision) -> Option<Timestamp> {
     let at: Timestamp = failed.last_failure_time.parse().ok()?;
-    let doublings = u32::try_from(failed.attempts.saturating_sub(1)).unwrap_or_default().min(16);
-    let pause = FIRST_RETRY_PAUSE.saturating_mul(1 << doublings).min(MAX_RETRY_PAUSE);
-    at.checked_add(SignedDuration::try_from(pause).ok()?).ok()
+    let attempts = u32::try_from(failed.attempts).unwrap_or_default();
+    at.checked_add(SignedDuration::try_from(RETRY_BACKOFF.delay(attempts)).ok()?).ok()
 }
 
 /// Returns the remaining time until the retry; `None` if it is due, or the record cannot be read.

@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use kyma_api::{ErrorClass, Reason};
+use kyma_api::{Backoff, ErrorClass, Reason};
 use kyma_object_set::GroupKind;
 use kyma_sdk::Failure;
 
 /// Time that the watches may take to deliver their lists before discovery is repeated, which also shows whether the
 /// target answers.
 pub(crate) const WATCH_SYNC_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum pause between two such discoveries.
-const MAX_REDISCOVERY_PAUSE: Duration = Duration::from_mins(5);
+/// Pauses between such discoveries.
+const REDISCOVERY_BACKOFF: Backoff = Backoff::new(WATCH_SYNC_TIMEOUT, Duration::from_mins(5));
 /// Number of discoveries without effect before a failure is reported, if a stream reports a cause.
 const DISCOVERIES_BEFORE_FAILURE: u32 = 2;
 /// The same if no stream reports a cause: the stream may be slow, and the target busy.
@@ -42,8 +42,7 @@ impl WatchWait {
 
     /// Returns the time until the next discovery; it doubles with each.
     pub(crate) fn remaining(self, now: Instant) -> Duration {
-        let pause =
-            WATCH_SYNC_TIMEOUT.saturating_mul(1 << self.discoveries.min(10)).min(MAX_REDISCOVERY_PAUSE);
+        let pause = REDISCOVERY_BACKOFF.delay(self.discoveries.saturating_add(1));
         pause.saturating_sub(now.saturating_duration_since(self.since))
     }
 

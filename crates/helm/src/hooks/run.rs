@@ -3,15 +3,13 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kyma_api::{HookPhase, Hooks};
+use kyma_api::{Backoff, HookPhase, Hooks};
 use sha2::{Digest, Sha256};
 
 use super::hook::{Event, Hook, of_event};
 
-/// Pause after the first failure; each further failure doubles it.
-const FIRST_RETRY_PAUSE: Duration = Duration::from_secs(30);
-/// Maximum pause after a failure.
-const MAX_RETRY_PAUSE: Duration = Duration::from_mins(10);
+/// Pauses before failed hooks run again.
+const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_secs(30), Duration::from_mins(10));
 /// Maximum length of a recorded failure, in characters.
 const MAX_MESSAGE_CHARS: usize = 1024;
 
@@ -178,9 +176,9 @@ pub fn next_try(
 pub fn pause(record: &Hooks, now: Timestamp) -> Option<Duration> {
     let failed = record.last_failure_time.as_deref().filter(|_| record.phase == HookPhase::Failed)?;
     let failed: Timestamp = failed.parse().ok()?;
-    let doublings = u32::try_from(record.attempts.unwrap_or(1) - 1).unwrap_or_default().min(10);
-    let pause = FIRST_RETRY_PAUSE.saturating_mul(1 << doublings).min(MAX_RETRY_PAUSE);
-    let again = failed.checked_add(SignedDuration::try_from(pause).ok()?).ok()?;
+    let attempts = u32::try_from(record.attempts.unwrap_or(1)).unwrap_or_default();
+    let pause = SignedDuration::try_from(RETRY_BACKOFF.delay(attempts)).ok()?;
+    let again = failed.checked_add(pause).ok()?;
     Duration::try_from(again.duration_since(now)).ok().filter(|left| !left.is_zero())
 }
 
