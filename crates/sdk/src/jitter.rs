@@ -1,14 +1,10 @@
 //! Random jitter for timers. Not for cryptography.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    time::Duration,
-};
+use std::time::Duration;
 
-/// Returns a number in 0..1 from the standard library's hash map seed, which avoids a dependency.
+/// Returns a random number in 0..1.
 pub fn jitter() -> f64 {
-    let random = RandomState::new().hash_one(0_u8) >> 32;
-    f64::from(u32::try_from(random).unwrap_or_default()) / f64::from(u32::MAX)
+    fastrand::f64()
 }
 
 /// Returns `longest`, shortened at random by up to `share` of it.

@@ -291,7 +291,7 @@ impl Transport {
             Outcome::Unreachable => self.servers.lost(),
             Outcome::Healthy | Outcome::Failing | Outcome::Refused => self.answered.now(),
         }
-        let effect = self.breaker.lock().record(outcome, Instant::now(), jitter());
+        let effect = self.breaker.lock().record(outcome, Instant::now(), fastrand::f64());
         match effect {
             Effect::None | Effect::Recovered => {}
             Effect::ProbeNow => {
@@ -369,7 +369,7 @@ async fn probe_until_healthy(target: Weak<Transport>, mut delay: Duration) {
         tokio::time::sleep(delay).await;
         let Some(target) = target.upgrade() else { return };
         let healthy = target.is_healthy().await;
-        let effect = target.breaker.lock().probed(healthy, Instant::now(), jitter());
+        let effect = target.breaker.lock().probed(healthy, Instant::now(), fastrand::f64());
         match effect {
             Effect::Open(next) => {
                 target.suspended();
@@ -379,11 +379,4 @@ async fn probe_until_healthy(target: Weak<Transport>, mut delay: Duration) {
             Effect::None | Effect::ProbeNow => return,
         }
     }
-}
-
-/// Returns a number in 0..1 that differs between calls and processes; not for secrets.
-fn jitter() -> f64 {
-    use std::hash::{BuildHasher as _, RandomState};
-    let random = RandomState::new().hash_one(Instant::now());
-    f64::from(u32::try_from(random >> 32).unwrap_or(0)) / (f64::from(u32::MAX) + 1.0)
 }
