@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use http::Uri;
+use ipnet::IpNet;
 use kube::config::Kubeconfig;
 
 use super::HubError;
@@ -78,11 +79,9 @@ fn covers(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool {
     if entry == "*" {
         return true;
     }
-    if let Some((network, bits)) = entry.split_once('/') {
-        let network = network.parse::<IpAddr>().ok().zip(bits.parse::<u32>().ok());
-        return address
-            .zip(network)
-            .is_some_and(|(address, (network, bits))| is_within(address, network, bits));
+    if entry.contains('/') {
+        let network: Option<IpNet> = entry.parse().ok();
+        return address.zip(network).is_some_and(|(address, network)| network.contains(&address));
     }
     if let Ok(single) = without_brackets(entry).parse::<IpAddr>() {
         return address == Some(single);
@@ -106,18 +105,6 @@ fn covers(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool {
 
 fn without_brackets(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
-}
-
-/// Reports whether an address is in a network: its first `bits` are those of the network.
-fn is_within(address: IpAddr, network: IpAddr, bits: u32) -> bool {
-    let value = |address: IpAddr| match address {
-        IpAddr::V4(address) => (u128::from(address.to_bits()), 32),
-        IpAddr::V6(address) => (address.to_bits(), 128),
-    };
-    let ((address, width), (network, of_network)) = (value(address), value(network));
-    width == of_network
-        && bits <= width
-        && (address ^ network).checked_shr(width - bits).unwrap_or_default() == 0
 }
 
 #[cfg(test)]
@@ -158,6 +145,9 @@ mod tests {
             ("https://10.1.2.3:6443", "0.0.0.0/0", false),
             ("https://10.1.2.3:6443", "10.1.2.3:6443", false),
             ("https://10.1.2.3:6443", "10.1.2.30", true),
+            ("https://10.1.2.3:6443", "10.9.9.9/8", false),
+            ("https://10.1.2.3:6443", "10.0.0.0/33,10.0.0.0/-1,10.0.0.0/", true),
+            ("https://10.1.2.3:6443", "::/0", true),
             ("https://[fd00::1]:6443", "fd00::/64", false),
             ("https://[fd00::1]:6443", "[fd00::1]", false),
             ("https://[fd00:1::1]:6443", "fd00::/64,10.0.0.0/8", true),
