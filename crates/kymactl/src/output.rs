@@ -130,13 +130,17 @@ pub(crate) fn has_colours() -> bool {
     io::stdout().is_terminal() && !is_forbidden
 }
 
-/// Formats lines of cells in columns as wide as their widest cell.
-pub(crate) fn columns<const N: usize>(lines: &[[String; N]]) -> String {
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
+/// Formats lines of cells in columns as wide as their widest cell. All lines have as many cells as the first.
+pub(crate) fn columns<Line: AsRef<[String]>>(lines: &[Line]) -> String {
+    let count = lines.first().map_or(0, |line| line.as_ref().len());
+    let width = |column: usize| {
+        let cells = lines.iter().filter_map(|line| line.as_ref().get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..count).map(width).collect();
     let mut text = String::new();
     for line in lines {
-        let padded = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        let padded = line.as_ref().iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
         text.push_str(padded.collect::<Vec<_>>().join("  ").trim_end());
         text.push('\n');
     }

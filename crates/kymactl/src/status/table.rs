@@ -3,32 +3,26 @@
 use super::fleet::Row;
 use crate::output;
 
-const COLUMN_GAP: &str = "  ";
+const HEADINGS: [&str; 8] =
+    ["NAMESPACE", "CLUSTER", "MODULE", "VERSION", "CHANNEL", "STATE", "CLUSTER STATE", "MESSAGE"];
 
-/// Returns a table with headings; the message is the last column and not padded. `wide` adds the state of the Kyma.
+/// Returns a table with headings; the message is the last column. `wide` adds the state of the Kyma.
 pub(crate) fn render(rows: &[Row], namespaces: bool, wide: bool) -> String {
-    let headings =
-        ["NAMESPACE", "CLUSTER", "MODULE", "VERSION", "CHANNEL", "STATE", "CLUSTER STATE", "MESSAGE"];
-    let shown = |column: usize| match headings[column] {
+    let is_shown = |heading: &str| match heading {
         "NAMESPACE" => namespaces,
         "CLUSTER STATE" => wide,
         _ => true,
     };
-    let mut lines = vec![headings.map(str::to_owned)];
-    lines.extend(rows.iter().map(cells));
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
-    let mut table = String::new();
-    for line in &lines {
-        let columns = line.iter().zip(&widths).enumerate().filter(|(column, _)| shown(*column));
-        let padded = columns.map(|(_, (cell, width))| format!("{cell:width$}"));
-        table.push_str(padded.collect::<Vec<_>>().join(COLUMN_GAP).trim_end());
-        table.push('\n');
-    }
-    table
+    let shown_cells = |cells: [String; HEADINGS.len()]| -> Vec<String> {
+        let columns = cells.into_iter().zip(HEADINGS);
+        columns.filter_map(|(cell, heading)| is_shown(heading).then_some(cell)).collect()
+    };
+    let headings = HEADINGS.map(str::to_owned);
+    let lines = [headings].into_iter().chain(rows.iter().map(cells));
+    output::columns(&lines.map(shown_cells).collect::<Vec<_>>())
 }
 
-fn cells(row: &Row) -> [String; 8] {
+fn cells(row: &Row) -> [String; HEADINGS.len()] {
     let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
     [
         or_dash(&row.namespace),
