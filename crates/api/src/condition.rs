@@ -22,8 +22,6 @@ pub mod types {
     /// Kyma: the target holds the rules of ModuleConfigs on modules' objects. ModuleConfig: no target refuses its
     /// rules on modules' objects. Absent where there are none. Owner: kyma-operator.
     pub const RESOURCE_RULES_APPLIED: &str = "ResourceRulesApplied";
-    /// Former name of [`RESOURCE_RULES_APPLIED`] in stored statuses. It is read and no longer written.
-    pub const DEPRECATED_RESOURCE_RULES: &str = "ResourceRules";
     /// Kyma: an upgrade waits for a maintenance window (False), or a setting skips windows (True). Otherwise absent.
     /// Owner: kyma-operator.
     pub const MAINTENANCE_WINDOW: &str = "MaintenanceWindow";
@@ -42,6 +40,13 @@ pub mod types {
     /// Component: the last requested tests of the chart succeeded. Absent without a request.
     pub const TEST_SUCCESS: &str = "TestSuccess";
 }
+
+/// Condition types of earlier versions, each with its current name. Stored statuses may still have them.
+const RENAMED_TYPES: [(&str, &str); 3] = [
+    ("Kept", types::ROLLBACK_AVAILABLE),
+    ("Tested", types::TEST_SUCCESS),
+    ("ResourceRules", types::RESOURCE_RULES_APPLIED),
+];
 
 /// Status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,9 +116,31 @@ pub fn remove(conditions: &mut Vec<Condition>, type_: &str) -> bool {
     conditions.len() != before
 }
 
+/// Gives conditions that an earlier version stored their current types and reasons, and returns whether any changed.
+/// Where a condition of the current type exists, that of the former type is removed.
+pub fn rename_stored(conditions: &mut Vec<Condition>) -> bool {
+    let mut changed = false;
+    for (former, current) in RENAMED_TYPES {
+        changed |= rename(conditions, former, current);
+    }
+    for stored in conditions {
+        if let Some(reason) = Reason::from_former_word(&stored.reason) {
+            reason.as_str().clone_into(&mut stored.reason);
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// Returns the current name of a stored condition type.
+pub fn current_type(stored: &str) -> &str {
+    let renamed = RENAMED_TYPES.into_iter().find(|(former, _)| *former == stored);
+    renamed.map_or(stored, |(_, current)| current)
+}
+
 /// Renames the condition of type `old` to `new`, and returns whether it existed. If a condition of type `new` exists,
 /// it stays, and that of type `old` is removed.
-pub fn rename(conditions: &mut Vec<Condition>, old: &str, new: &str) -> bool {
+fn rename(conditions: &mut Vec<Condition>, old: &str, new: &str) -> bool {
     if get(conditions, new).is_some() {
         return remove(conditions, old);
     }
@@ -216,18 +243,30 @@ mod tests {
 
     #[test]
     fn rename_keeps_content_and_prefers_the_new_type() {
-        let old = DesiredCondition { type_: types::DEPRECATED_RESOURCE_RULES, ..desired(Status::False, "a") };
-        let (from, to) = (types::DEPRECATED_RESOURCE_RULES, types::RESOURCE_RULES_APPLIED);
+        let old = DesiredCondition { type_: "ResourceRules", ..desired(Status::False, "a") };
         let mut held = vec![];
-        assert!(!rename(&mut held, from, to));
+        assert!(!rename_stored(&mut held));
         set(&mut held, &old, &at(1));
         let before = held[0].clone();
-        assert!(rename(&mut held, from, to) && !rename(&mut held, from, to));
+        assert!(rename_stored(&mut held) && !rename_stored(&mut held));
         assert_eq!(held, [Condition { type_: "ResourceRulesApplied".to_owned(), ..before }]);
         let renamed = held.clone();
         set(&mut held, &DesiredCondition { message: "b", ..old }, &at(2));
-        assert!(rename(&mut held, from, to));
+        assert!(rename_stored(&mut held));
         assert_eq!(held, renamed, "the condition of the new type stays");
+    }
+
+    #[test]
+    fn former_types_and_reasons_have_current_names() {
+        for (former, current) in RENAMED_TYPES {
+            assert_eq!(current_type(former), current);
+            assert_eq!(current_type(current), current);
+        }
+        let mut held = vec![];
+        set(&mut held, &desired(Status::False, "a"), &at(1));
+        "NotKept".clone_into(&mut held[0].reason);
+        assert!(rename_stored(&mut held) && !rename_stored(&mut held));
+        assert_eq!(held[0].reason, "RollbackUnavailable");
     }
 
     #[test]

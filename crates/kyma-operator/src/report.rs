@@ -19,7 +19,7 @@ pub(crate) use optional_condition::OptionalCondition;
 pub(crate) use write::{initial, write, write_skipped};
 
 /// Conditions that kyma-operator owns; all others are kept.
-const OWN_CONDITION_TYPES: [&str; 9] = [
+const OWN_CONDITION_TYPES: [&str; 8] = [
     types::READY,
     types::MODULES,
     types::CRDS_SYNC,
@@ -27,7 +27,6 @@ const OWN_CONDITION_TYPES: [&str; 9] = [
     types::MAINTENANCE_WINDOW,
     types::SKR_IMAGE_PULL_SECRET_SYNC,
     types::RESOURCE_RULES_APPLIED,
-    types::DEPRECATED_RESOURCE_RULES,
     ACCESS_MISSING,
 ];
 /// Condition of a Kyma that is being deleted: live reads show no access Secret since its transition time.
@@ -147,16 +146,16 @@ fn skipped_status(
     KymaStatus { conditions: Some(own), ..before.clone() }
 }
 
-/// Returns the operator's conditions as stored.
+/// Returns the operator's conditions as stored, also those of former types.
 fn own_conditions(status: &KymaStatus) -> Vec<Condition> {
-    let all = status.conditions.iter().flatten();
-    all.filter(|condition| OWN_CONDITION_TYPES.contains(&condition.type_.as_str())).cloned().collect()
+    let is_own = |stored: &&Condition| OWN_CONDITION_TYPES.contains(&condition::current_type(&stored.type_));
+    status.conditions.iter().flatten().filter(is_own).cloned().collect()
 }
 
-/// Returns the operator's conditions. The stored one of the former type `ResourceRules` has its present type.
+/// Returns the operator's conditions with their current types and reasons.
 fn current_conditions(status: &KymaStatus) -> Vec<Condition> {
     let mut own = own_conditions(status);
-    condition::rename(&mut own, types::DEPRECATED_RESOURCE_RULES, types::RESOURCE_RULES_APPLIED);
+    condition::rename_stored(&mut own);
     own
 }
 

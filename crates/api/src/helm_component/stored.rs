@@ -1,5 +1,5 @@
-//! Reads statuses that earlier versions stored. This module alone knows the names of their fields and
-//! conditions.
+//! Reads statuses that earlier versions stored. This module alone knows the names of their fields;
+//! [`crate::condition`] knows those of their conditions.
 //!
 //! An API server drops fields that the schema lacks when it reads a stored object, so the schema keeps the deprecated
 //! fields. They are read only if the current ones are absent, and never written.
@@ -16,17 +16,11 @@ use super::status_records::{
     PruneBaseline, ReleaseRecord, ReleaseRevision, ResolvedVersion, RollbackTarget,
 };
 use crate::condition;
-use crate::condition::types;
-use crate::reason::Reason;
 use crate::state::State;
 
 mod records;
 
 use records::{StoredAdoption, StoredBaseline, StoredFailure, StoredRecord, StoredTarget};
-
-/// Types of conditions that earlier versions named otherwise: the former one and the current one.
-const RENAMED_CONDITIONS: [(&str, &str); 2] =
-    [("Kept", types::ROLLBACK_AVAILABLE), ("Tested", types::TEST_SUCCESS)];
 
 /// A status with the fields of this version and the deprecated ones.
 #[derive(Deserialize)]
@@ -64,7 +58,10 @@ impl StoredStatus {
     /// Moves deprecated fields to the current ones, unless those are present.
     pub(super) fn with_current_names(mut self) -> Self {
         let deprecated = std::mem::take(&mut self.deprecated);
-        self.conditions = self.conditions.map(rename_conditions);
+        // The list is written as a whole, so a condition of a former type would stay in it forever.
+        if let Some(conditions) = &mut self.conditions {
+            condition::rename_stored(conditions);
+        }
         self.prune_baseline =
             self.prune_baseline.or_else(|| deprecated.replaces.and_then(StoredBaseline::current));
         self.adopted = self.adopted.or_else(|| deprecated.taken_over.map(StoredAdoption::current));
@@ -76,20 +73,6 @@ impl StoredStatus {
             self.failed_revision.or_else(|| deprecated.rollback.and_then(StoredFailure::current));
         self
     }
-}
-
-/// Gives conditions of earlier versions their current types and reasons. The list is written as a whole, so a
-/// condition of a former type would stay in it forever.
-fn rename_conditions(mut conditions: Vec<Condition>) -> Vec<Condition> {
-    for (former, current) in RENAMED_CONDITIONS {
-        condition::rename(&mut conditions, former, current);
-    }
-    for one in &mut conditions {
-        if let Some(reason) = Reason::from_former_word(&one.reason) {
-            reason.as_str().clone_into(&mut one.reason);
-        }
-    }
-    conditions
 }
 
 /// Fields of the status whose name changed.

@@ -24,8 +24,7 @@ pub(crate) fn next(
 ) -> Option<ModuleConfigStatus> {
     let current = current.cloned().unwrap_or_default();
     let mut conditions: Vec<Condition> = current.conditions.clone().unwrap_or_default();
-    let (old, new) = (types::DEPRECATED_RESOURCE_RULES, types::RESOURCE_RULES_APPLIED);
-    let mut changed = condition::rename(&mut conditions, old, new);
+    let mut changed = condition::rename_stored(&mut conditions);
     conditions.retain(|condition| OWN_CONDITION_TYPES.contains(&condition.type_.as_str()));
     let generation = config.revision.1;
     // Without counts the status keeps its previous counts, which may be incomplete.
