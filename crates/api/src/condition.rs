@@ -1,6 +1,6 @@
-//! Condition types and functions that set conditions.
+//! Conditions that operators report, their types, and functions on stored conditions.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as metav1, Time};
 
 use crate::limits;
 use crate::reason::Reason;
@@ -70,34 +70,59 @@ impl Status {
     }
 }
 
-/// A desired condition without its transition time, which [`set`] adds.
+/// A condition that an operator reports. [`set`] adds the observed generation and the transition time.
+///
+/// ```
+/// use kyma_api::Reason;
+/// use kyma_api::condition::{Condition, Status, types};
+///
+/// let applied = Condition::new(types::APPLIED, Status::False, Reason::Progressing).with_message("waiting: Job a/b");
+/// assert_eq!((applied.type_, applied.message.as_str()), ("Applied", "waiting: Job a/b"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DesiredCondition<'a> {
-    /// One of [`types`].
-    pub type_: &'a str,
+pub struct Condition {
+    /// One of [`types`], or a type of the operator's own.
+    pub type_: &'static str,
     /// Status of the condition.
     pub status: Status,
     /// Reason of the status.
     pub reason: Reason,
-    /// Message. Truncated at [`limits::MESSAGE_BYTES`]. Must be equal for equal states, or each pass would write.
-    pub message: &'a str,
-    /// Generation that the condition applies to.
-    pub observed_generation: Option<i64>,
+    /// Message for users. Truncated at [`limits::MESSAGE_BYTES`]. Must be equal for equal states, or each pass would
+    /// write.
+    pub message: String,
 }
 
-/// Sets a condition and returns whether anything changed.
+impl Condition {
+    /// Creates a condition with an empty message.
+    pub const fn new(type_: &'static str, status: Status, reason: Reason) -> Self {
+        Self { type_, status, reason, message: String::new() }
+    }
+
+    /// Replaces the message.
+    pub fn with_message(mut self, message: impl Into<String>) -> Self {
+        self.message = message.into();
+        self
+    }
+}
+
+/// Sets a condition and returns whether anything changed. `generation` is the one that the condition applies to.
 ///
 /// The transition time becomes `now` only if the status changes or the condition is new. Conditions of other types keep
 /// their content and order. Of several conditions of the type, which the schema does not allow, the first stays.
-pub fn set(conditions: &mut Vec<Condition>, desired: &DesiredCondition<'_>, now: &Time) -> bool {
+pub fn set(
+    conditions: &mut Vec<metav1::Condition>,
+    desired: &Condition,
+    generation: Option<i64>,
+    now: &Time,
+) -> bool {
     let Some(position) = conditions.iter().position(|held| held.type_ == desired.type_) else {
-        conditions.push(build(desired, now.clone()));
+        conditions.push(build(desired, generation, now.clone()));
         return true;
     };
     let held = &conditions[position];
     let since =
         if held.status == desired.status.as_str() { held.last_transition_time.clone() } else { now.clone() };
-    let new = build(desired, since);
+    let new = build(desired, generation, since);
     let changed = *held != new;
     conditions[position] = new;
     let before = conditions.len();
@@ -110,7 +135,7 @@ pub fn set(conditions: &mut Vec<Condition>, desired: &DesiredCondition<'_>, now:
 }
 
 /// Removes the condition of this type and returns whether it existed.
-pub fn remove(conditions: &mut Vec<Condition>, type_: &str) -> bool {
+pub fn remove(conditions: &mut Vec<metav1::Condition>, type_: &str) -> bool {
     let before = conditions.len();
     conditions.retain(|held| held.type_ != type_);
     conditions.len() != before
@@ -118,7 +143,7 @@ pub fn remove(conditions: &mut Vec<Condition>, type_: &str) -> bool {
 
 /// Gives conditions that an earlier version stored their current types and reasons, and returns whether any changed.
 /// Where a condition of the current type exists, that of the former type is removed.
-pub fn rename_stored(conditions: &mut Vec<Condition>) -> bool {
+pub fn rename_stored(conditions: &mut Vec<metav1::Condition>) -> bool {
     let mut changed = false;
     for (former, current) in RENAMED_TYPES {
         changed |= rename(conditions, former, current);
@@ -140,7 +165,7 @@ pub fn current_type(stored: &str) -> &str {
 
 /// Renames the condition of type `old` to `new`, and returns whether it existed. If a condition of type `new` exists,
 /// it stays, and that of type `old` is removed.
-fn rename(conditions: &mut Vec<Condition>, old: &str, new: &str) -> bool {
+fn rename(conditions: &mut Vec<metav1::Condition>, old: &str, new: &str) -> bool {
     if get(conditions, new).is_some() {
         return remove(conditions, old);
     }
@@ -153,20 +178,20 @@ fn rename(conditions: &mut Vec<Condition>, old: &str, new: &str) -> bool {
 }
 
 /// Returns the condition of this type.
-pub fn get<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+pub fn get<'a>(conditions: &'a [metav1::Condition], type_: &str) -> Option<&'a metav1::Condition> {
     conditions.iter().find(|held| held.type_ == type_)
 }
 
 /// Reports whether the condition of this type exists and is True.
-pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+pub fn is_true(conditions: &[metav1::Condition], type_: &str) -> bool {
     get(conditions, type_).is_some_and(|held| held.status == Status::True.as_str())
 }
 
-fn build(desired: &DesiredCondition<'_>, since: Time) -> Condition {
-    Condition {
+fn build(desired: &Condition, generation: Option<i64>, since: Time) -> metav1::Condition {
+    metav1::Condition {
         last_transition_time: since,
-        message: cut(desired.message),
-        observed_generation: desired.observed_generation,
+        message: cut(&desired.message),
+        observed_generation: generation,
         reason: desired.reason.as_str().to_owned(),
         status: desired.status.as_str().to_owned(),
         type_: desired.type_.to_owned(),
@@ -191,42 +216,36 @@ mod tests {
         Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap())
     }
 
-    fn desired(status: Status, message: &str) -> DesiredCondition<'_> {
-        DesiredCondition {
-            type_: types::READY,
-            status,
-            reason: Reason::Progressing,
-            message,
-            observed_generation: Some(1),
-        }
+    fn desired(status: Status, message: &str) -> Condition {
+        Condition::new(types::READY, status, Reason::Progressing).with_message(message)
     }
 
     #[test]
     fn the_same_condition_again_changes_nothing() {
         let mut held = vec![];
-        assert!(set(&mut held, &desired(Status::False, "a"), &at(1)));
+        assert!(set(&mut held, &desired(Status::False, "a"), Some(1), &at(1)));
         let before = held.clone();
-        assert!(!set(&mut held, &desired(Status::False, "a"), &at(2)));
+        assert!(!set(&mut held, &desired(Status::False, "a"), Some(1), &at(2)));
         assert_eq!(held, before);
     }
 
     #[test]
     fn the_transition_time_moves_with_the_status_only() {
         let mut held = vec![];
-        set(&mut held, &desired(Status::False, "a"), &at(1));
-        assert!(set(&mut held, &desired(Status::False, "b"), &at(2)));
+        set(&mut held, &desired(Status::False, "a"), Some(1), &at(1));
+        assert!(set(&mut held, &desired(Status::False, "b"), Some(1), &at(2)));
         assert_eq!(held[0].last_transition_time, at(1));
-        assert!(set(&mut held, &desired(Status::True, "b"), &at(3)));
+        assert!(set(&mut held, &desired(Status::True, "b"), Some(1), &at(3)));
         assert_eq!(held[0].last_transition_time, at(3));
     }
 
     #[test]
     fn other_conditions_stay_in_place() {
         let mut held = vec![];
-        let other = DesiredCondition { type_: types::MODULES, ..desired(Status::True, "") };
-        set(&mut held, &desired(Status::False, "a"), &at(1));
-        set(&mut held, &other, &at(1));
-        set(&mut held, &desired(Status::True, "a"), &at(2));
+        let other = Condition { type_: types::MODULES, ..desired(Status::True, "") };
+        set(&mut held, &desired(Status::False, "a"), Some(1), &at(1));
+        set(&mut held, &other, Some(1), &at(1));
+        set(&mut held, &desired(Status::True, "a"), Some(1), &at(2));
         assert_eq!(held.iter().map(|c| c.type_.as_str()).collect::<Vec<_>>(), ["Ready", "Modules"]);
         assert!(is_true(&held, types::MODULES));
         assert!(remove(&mut held, types::MODULES) && !remove(&mut held, types::MODULES));
@@ -235,23 +254,23 @@ mod tests {
     #[test]
     fn a_duplicate_condition_type_is_removed() {
         let mut held = vec![];
-        set(&mut held, &desired(Status::False, "a"), &at(1));
+        set(&mut held, &desired(Status::False, "a"), Some(1), &at(1));
         held.push(held[0].clone());
-        assert!(set(&mut held, &desired(Status::False, "a"), &at(2)));
+        assert!(set(&mut held, &desired(Status::False, "a"), Some(1), &at(2)));
         assert_eq!(held.len(), 1);
     }
 
     #[test]
     fn rename_keeps_content_and_prefers_the_new_type() {
-        let old = DesiredCondition { type_: "ResourceRules", ..desired(Status::False, "a") };
+        let old = Condition { type_: "ResourceRules", ..desired(Status::False, "a") };
         let mut held = vec![];
         assert!(!rename_stored(&mut held));
-        set(&mut held, &old, &at(1));
+        set(&mut held, &old, Some(1), &at(1));
         let before = held[0].clone();
         assert!(rename_stored(&mut held) && !rename_stored(&mut held));
-        assert_eq!(held, [Condition { type_: "ResourceRulesApplied".to_owned(), ..before }]);
+        assert_eq!(held, [metav1::Condition { type_: "ResourceRulesApplied".to_owned(), ..before }]);
         let renamed = held.clone();
-        set(&mut held, &DesiredCondition { message: "b", ..old }, &at(2));
+        set(&mut held, &old.with_message("b"), Some(1), &at(2));
         assert!(rename_stored(&mut held));
         assert_eq!(held, renamed, "the condition of the new type stays");
     }
@@ -263,7 +282,7 @@ mod tests {
             assert_eq!(current_type(current), current);
         }
         let mut held = vec![];
-        set(&mut held, &desired(Status::False, "a"), &at(1));
+        set(&mut held, &desired(Status::False, "a"), None, &at(1));
         "NotKept".clone_into(&mut held[0].reason);
         assert!(rename_stored(&mut held) && !rename_stored(&mut held));
         assert_eq!(held[0].reason, "RollbackUnavailable");
@@ -272,7 +291,7 @@ mod tests {
     #[test]
     fn long_messages_are_cut_between_characters() {
         let mut held = vec![];
-        set(&mut held, &desired(Status::False, &"ä".repeat(5000)), &at(1));
+        set(&mut held, &desired(Status::False, &"ä".repeat(5000)), None, &at(1));
         assert!(held[0].message.len() <= limits::MESSAGE_BYTES && held[0].message.ends_with("ä…"));
     }
 }

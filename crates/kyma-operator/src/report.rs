@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kyma_api::condition::{self, DesiredCondition, Status, types};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as metav1, Time};
+use kyma_api::condition::{self, Condition, Status, types};
 use kyma_api::{
     KymaStatus, LastOperation, MandatoryModule, ModuleStatus, Reason, Selection, State, TargetIdentity,
 };
@@ -135,25 +135,20 @@ fn skipped_status(
     now: Timestamp,
 ) -> KymaStatus {
     let mut own = current_conditions(before);
-    let desired = DesiredCondition {
-        type_: types::READY,
-        status: Status::Unknown,
-        reason,
-        message,
-        observed_generation: generation,
-    };
-    condition::set(&mut own, &desired, &time(now));
+    let skipped = Condition::new(types::READY, Status::Unknown, reason).with_message(message);
+    condition::set(&mut own, &skipped, generation, &time(now));
     KymaStatus { conditions: Some(own), ..before.clone() }
 }
 
 /// Returns the operator's conditions as stored, also those of former types.
-fn own_conditions(status: &KymaStatus) -> Vec<Condition> {
-    let is_own = |stored: &&Condition| OWN_CONDITION_TYPES.contains(&condition::current_type(&stored.type_));
+fn own_conditions(status: &KymaStatus) -> Vec<metav1::Condition> {
+    let is_own =
+        |stored: &&metav1::Condition| OWN_CONDITION_TYPES.contains(&condition::current_type(&stored.type_));
     status.conditions.iter().flatten().filter(is_own).cloned().collect()
 }
 
 /// Returns the operator's conditions with their current types and reasons.
-fn current_conditions(status: &KymaStatus) -> Vec<Condition> {
+fn current_conditions(status: &KymaStatus) -> Vec<metav1::Condition> {
     let mut own = own_conditions(status);
     condition::rename_stored(&mut own);
     own
@@ -218,31 +213,30 @@ fn time(now: Timestamp) -> Time {
     Time(now.round(jiff::Unit::Second).unwrap_or(now))
 }
 
-fn conditions(inputs: &StatusInputs<'_>, state: State) -> Vec<Condition> {
+fn conditions(inputs: &StatusInputs<'_>, state: State) -> Vec<metav1::Condition> {
     let mut own = current_conditions(inputs.before);
-    let mut set = |type_: &str, status: Status, reason: Reason, message: &str| {
-        let desired =
-            DesiredCondition { type_, status, reason, message, observed_generation: inputs.generation };
-        condition::set(&mut own, &desired, &time(inputs.now));
+    let now = time(inputs.now);
+    let mut set = |desired: &Condition| {
+        condition::set(&mut own, desired, inputs.generation, &now);
     };
-    let (ready, reason, message) = ready(inputs, state);
-    set(types::READY, ready, reason, &message);
-    let waiting = inputs.lines.iter().any(|line| !line.is_settled());
-    if waiting {
-        set(types::MODULES, Status::False, Reason::Progressing, "not all modules are in ready state");
-    } else {
-        set(types::MODULES, Status::True, Reason::Ready, "all modules are in ready state");
-    }
+    set(&ready(inputs, state));
+    set(&modules(inputs));
     match inputs.problem.as_ref().filter(|problem| problem.about_target) {
-        Some(problem) => set(types::TARGET_REACHABLE, Status::False, problem.reason, &problem.message),
+        Some(problem) => {
+            let unreachable = Condition::new(types::TARGET_REACHABLE, Status::False, problem.reason);
+            set(&unreachable.with_message(&problem.message));
+        }
         None if inputs.is_remote => {
-            set(types::TARGET_REACHABLE, Status::True, Reason::Ready, "the target answers");
-            set(types::CRDS_SYNC, Status::True, Reason::Ready, "CRDs are synchronized to the SKR");
+            let reachable = Condition::new(types::TARGET_REACHABLE, Status::True, Reason::Ready);
+            set(&reachable.with_message("the target answers"));
+            let synced = Condition::new(types::CRDS_SYNC, Status::True, Reason::Ready);
+            set(&synced.with_message("CRDs are synchronized to the SKR"));
         }
         None => {}
     }
     if inputs.access_missing {
-        set(ACCESS_MISSING, Status::True, Reason::AwaitingAccess, "the access Secret does not exist");
+        let missing = Condition::new(ACCESS_MISSING, Status::True, Reason::AwaitingAccess);
+        set(&missing.with_message("the access Secret does not exist"));
     } else {
         condition::remove(&mut own, ACCESS_MISSING);
     }
@@ -267,32 +261,44 @@ fn conditions(inputs: &StatusInputs<'_>, state: State) -> Vec<Condition> {
     own
 }
 
+fn modules(inputs: &StatusInputs<'_>) -> Condition {
+    if inputs.lines.iter().all(Line::is_settled) {
+        Condition::new(types::MODULES, Status::True, Reason::Ready)
+            .with_message("all modules are in ready state")
+    } else {
+        Condition::new(types::MODULES, Status::False, Reason::Progressing)
+            .with_message("not all modules are in ready state")
+    }
+}
+
 /// Returns the Ready condition with reason and message of the worst problem.
-fn ready(inputs: &StatusInputs<'_>, state: State) -> (Status, Reason, String) {
+fn ready(inputs: &StatusInputs<'_>, state: State) -> Condition {
+    let ready = |status, reason| Condition::new(types::READY, status, reason);
     if let Some(problem) = &inputs.problem {
         let status = if inputs.deleting { Status::False } else { status_for(problem.state) };
-        return (status, problem.reason, problem.message.clone());
+        return ready(status, problem.reason).with_message(&problem.message);
     }
     if inputs.deleting {
-        return (Status::False, Reason::Deleting, "the Kyma is being deleted".to_owned());
+        return ready(Status::False, Reason::Deleting).with_message("the Kyma is being deleted");
     }
     let worst = inputs.lines.iter().filter(|line| weight(line) == state).find(|line| !line.is_settled());
     match (worst, missing(inputs)) {
         (Some(line), _) => {
             let message = line.status.message.as_deref().unwrap_or_default();
-            (status_for(state), line.reason, format!("module {}: {message}", line.status.name))
+            let message = format!("module {}: {message}", line.status.name);
+            ready(status_for(state), line.reason).with_message(message)
         }
-        (None, Some(condition)) => (Status::False, condition.reason, condition.message.clone()),
+        (None, Some(condition)) => ready(Status::False, condition.reason).with_message(&condition.message),
         (None, None) if !inputs.unsupported.is_empty() => {
             let message = format!("these fields have no effect yet: {}", inputs.unsupported.join(", "));
-            (Status::True, Reason::NotYetSupported, message)
+            ready(Status::True, Reason::NotYetSupported).with_message(message)
         }
         (None, None) => match unsynced_catalogue(inputs) {
             Some(message) => {
                 let message = format!("the target does not have the module catalogue yet: {message}");
-                (Status::False, Reason::Progressing, message)
+                ready(Status::False, Reason::Progressing).with_message(message)
             }
-            None => (status_for(state), Reason::Ready, "kyma is ready".to_owned()),
+            None => ready(status_for(state), Reason::Ready).with_message("kyma is ready"),
         },
     }
 }

@@ -1,8 +1,8 @@
 //! The condition `ModuleCatalog`. Pure.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kyma_api::condition::{self, DesiredCondition, Status, types};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as metav1, Time};
+use kyma_api::condition::{self, Condition, Status, types};
 use kyma_api::{Kyma, Reason};
 use kyma_sdk::Failure;
 
@@ -33,41 +33,34 @@ pub(crate) enum Outcome<'a> {
 
 /// Returns since when the access to the target of a deleted Kyma is missing. Only this case has the status Unknown,
 /// so the condition's transition time is the beginning, also after a restart.
-pub(crate) fn access_missing_since(condition: Option<&Condition>) -> Option<Timestamp> {
+pub(crate) fn access_missing_since(condition: Option<&metav1::Condition>) -> Option<Timestamp> {
     let missing = condition.filter(|condition| condition.status == "Unknown")?;
     Some(missing.last_transition_time.0)
 }
 
 /// Returns the operator's condition on a Kyma.
-pub(crate) fn own(kyma: &Kyma) -> Option<&Condition> {
+pub(crate) fn own(kyma: &Kyma) -> Option<&metav1::Condition> {
     let conditions = kyma.status.as_ref()?.conditions.as_ref()?;
     condition::get(conditions, types::MODULE_CATALOG)
 }
 
 /// Returns the next condition, or `None` if it is unchanged.
 pub(crate) fn next(
-    before: Option<Condition>,
+    before: Option<metav1::Condition>,
     outcome: &Outcome<'_>,
     generation: Option<i64>,
     now: Timestamp,
-) -> Option<Condition> {
-    let (status, reason, message) = condition_fields(outcome);
-    let desired = DesiredCondition {
-        type_: types::MODULE_CATALOG,
-        status,
-        reason,
-        message: &message,
-        observed_generation: generation,
-    };
-    let mut conditions: Vec<Condition> = before.into_iter().collect();
+) -> Option<metav1::Condition> {
+    let mut conditions: Vec<metav1::Condition> = before.into_iter().collect();
     // API objects store whole seconds.
     let now = now.round(jiff::Unit::Second).unwrap_or(now);
-    let changed = condition::set(&mut conditions, &desired, &Time(now));
+    let changed = condition::set(&mut conditions, &module_catalog(outcome), generation, &Time(now));
     conditions.pop().filter(|_| changed)
 }
 
-fn condition_fields(outcome: &Outcome<'_>) -> (Status, Reason, String) {
-    match outcome {
+/// Returns the condition for the outcome.
+fn module_catalog(outcome: &Outcome<'_>) -> Condition {
+    let (status, reason, message) = match outcome {
         Outcome::Synced { frozen, .. } if *frozen > 0 => (
             Status::False,
             Reason::PruneGuard,
@@ -91,7 +84,8 @@ fn condition_fields(outcome: &Outcome<'_>) -> (Status, Reason, String) {
         Outcome::Removing(message) => (Status::False, Reason::Deleting, (*message).to_owned()),
         Outcome::AccessMissing(failure) => (Status::Unknown, failure.reason, failure.message.clone()),
         Outcome::Failed(failure) => (Status::False, failure.reason, failure.message.clone()),
-    }
+    };
+    Condition::new(types::MODULE_CATALOG, status, reason).with_message(message)
 }
 
 fn list(keys: &[Key]) -> String {

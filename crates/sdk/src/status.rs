@@ -41,14 +41,9 @@ pub fn next_status(before: &FreeForm, report: &Report, generation: Option<i64>, 
     let held = status.remove("conditions").unwrap_or_default();
     let mut conditions: Vec<Condition> = serde_json::from_value(held).unwrap_or_default();
     for reported in &report.conditions {
-        let desired = condition::DesiredCondition {
-            type_: reported.type_,
-            status: reported.status,
-            reason: reported.reason,
-            message: &reported.message,
-            observed_generation: generation,
-        };
-        condition::set(&mut conditions, &desired, now);
+        let desired = condition::Condition::new(reported.type_, reported.status, reported.reason)
+            .with_message(&reported.message);
+        condition::set(&mut conditions, &desired, generation, now);
     }
     status.insert("conditions".to_owned(), json!(conditions));
     if let Some(state) = report.state {

@@ -1,8 +1,8 @@
 //! Computes the status of a ModuleConfig. Pure.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kyma_api::condition::{self, DesiredCondition, Status, types};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as metav1, Time};
+use kyma_api::condition::{self, Condition, Status, types};
 use kyma_api::{ModuleConfigStatus, Reason};
 
 use super::{Config, ConfigCounts};
@@ -23,7 +23,7 @@ pub(crate) fn next(
     now: Timestamp,
 ) -> Option<ModuleConfigStatus> {
     let current = current.cloned().unwrap_or_default();
-    let mut conditions: Vec<Condition> = current.conditions.clone().unwrap_or_default();
+    let mut conditions: Vec<metav1::Condition> = current.conditions.clone().unwrap_or_default();
     let mut changed = condition::rename_stored(&mut conditions);
     conditions.retain(|condition| OWN_CONDITION_TYPES.contains(&condition.type_.as_str()));
     let generation = config.revision.1;
@@ -32,23 +32,22 @@ pub(crate) fn next(
         || conditions.iter().any(|condition| condition.message.ends_with(INCOMPLETE_COUNTS_MESSAGE));
     let is_incomplete = counts.map_or_else(was_incomplete, ConfigCounts::is_incomplete);
     let missing_kymas = if is_incomplete { INCOMPLETE_COUNTS_MESSAGE } else { "" };
-    let (status, reason, message) = match &config.invalid {
-        None => (Status::True, Reason::Ready, format!("the ModuleConfig is in force{missing_kymas}")),
-        Some(why) => (Status::False, Reason::ModuleConfigInvalid, why.clone()),
+    let ready = match &config.invalid {
+        None => Condition::new(types::READY, Status::True, Reason::Ready)
+            .with_message(format!("the ModuleConfig is in force{missing_kymas}")),
+        Some(why) => {
+            Condition::new(types::READY, Status::False, Reason::ModuleConfigInvalid).with_message(why)
+        }
     };
-    let (type_, message) = (types::READY, message.as_str());
-    let desired = DesiredCondition { type_, status, reason, message, observed_generation: generation };
     // API objects store whole seconds.
     let now = Time(now.round(jiff::Unit::Second).unwrap_or(now));
-    changed |= condition::set(&mut conditions, &desired, &now);
+    changed |= condition::set(&mut conditions, &ready, generation, &now);
     if config.resource_rules.is_empty() {
         changed |= condition::remove(&mut conditions, types::RESOURCE_RULES_APPLIED);
     } else if let Some(counts) = counts {
-        let (status, reason, message) = resource_rules(counts);
-        let (type_, message) = (types::RESOURCE_RULES_APPLIED, format!("{message}{missing_kymas}"));
-        let message = message.as_str();
-        let desired = DesiredCondition { type_, status, reason, message, observed_generation: generation };
-        changed |= condition::set(&mut conditions, &desired, &now);
+        let mut applied = resource_rules(counts);
+        applied.message.push_str(missing_kymas);
+        changed |= condition::set(&mut conditions, &applied, generation, &now);
     }
     let (matching, refused) = match counts {
         Some(counts) => (Some(counts.matching()), Some(counts.refused())),
@@ -68,10 +67,11 @@ pub(crate) fn next(
 
 /// Returns the condition `ResourceRulesApplied`: whether targets refuse the rules, and the first Kymas whose targets
 /// do. All causes have the same reason, so that it does not depend on the order of Kymas.
-fn resource_rules(counts: &ConfigCounts) -> (Status, Reason, String) {
+fn resource_rules(counts: &ConfigCounts) -> Condition {
     let refusing = counts.refusing_targets();
     if refusing.is_empty() {
-        return (Status::True, Reason::Ready, "no target refuses the rules on modules' objects".to_owned());
+        return Condition::new(types::RESOURCE_RULES_APPLIED, Status::True, Reason::Ready)
+            .with_message("no target refuses the rules on modules' objects");
     }
     let named = refusing.iter().take(MAX_NAMED_KYMAS);
     let named: Vec<String> = named.map(|(kyma, reason)| format!("{} ({reason})", kyma.name)).collect();
@@ -85,5 +85,5 @@ fn resource_rules(counts: &ConfigCounts) -> (Status, Reason, String) {
         named.join(", "),
         types::RESOURCE_RULES_APPLIED
     );
-    (Status::False, Reason::ApplyRefused, message)
+    Condition::new(types::RESOURCE_RULES_APPLIED, Status::False, Reason::ApplyRefused).with_message(message)
 }

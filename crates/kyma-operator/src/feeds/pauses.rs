@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as metav1, Time};
 use kube::api::{Patch, PatchParams};
 use kube::core::Selector;
 use kube::{Api, ResourceExt};
-use kyma_api::condition::{self, DesiredCondition, Status, types};
+use kyma_api::condition::{self, Condition, Status, types};
 use kyma_api::{Pause, PauseStatus, Reason};
 use kyma_sdk::{apply_status, is_in_force};
 use serde_json::json;
@@ -61,29 +61,21 @@ fn with_others(pause: &Pause, status: PauseStatus) -> PauseStatus {
 
 /// Returns the next status, or `None` if it is unchanged.
 fn next_status(pause: &Pause, now: Timestamp) -> Option<PauseStatus> {
-    let (status, reason, message) = ready_condition(pause, now);
     let stored = pause.status.clone().unwrap_or_default();
-    let mut conditions: Vec<Condition> = stored.conditions.unwrap_or_default();
+    let mut conditions: Vec<metav1::Condition> = stored.conditions.unwrap_or_default();
     conditions.retain(|condition| condition.type_ == types::READY);
-    let desired = DesiredCondition {
-        type_: types::READY,
-        status,
-        reason,
-        message: &message,
-        observed_generation: pause.metadata.generation,
-    };
+    let generation = pause.metadata.generation;
+    let ready = ready(pause, now);
     // API objects store whole seconds.
-    let changed =
-        condition::set(&mut conditions, &desired, &Time(now.round(jiff::Unit::Second).unwrap_or(now)));
-    changed.then_some(PauseStatus {
-        conditions: Some(conditions),
-        observed_generation: pause.metadata.generation,
-    })
+    let now = Time(now.round(jiff::Unit::Second).unwrap_or(now));
+    let changed = condition::set(&mut conditions, &ready, generation, &now);
+    changed.then_some(PauseStatus { conditions: Some(conditions), observed_generation: generation })
 }
 
-fn ready_condition(pause: &Pause, now: Timestamp) -> (Status, Reason, String) {
+fn ready(pause: &Pause, now: Timestamp) -> Condition {
     if !is_in_force(pause, now) {
-        return (Status::False, Reason::Succeeded, "the Pause has ended".to_owned());
+        return Condition::new(types::READY, Status::False, Reason::Succeeded)
+            .with_message("the Pause has ended");
     }
     let (reason, message) = match pause.spec.selector.clone().map(Selector::try_from) {
         None => (Reason::Paused, "the Pause applies to all Kymas"),
@@ -93,7 +85,8 @@ fn ready_condition(pause: &Pause, now: Timestamp) -> (Status, Reason, String) {
             "spec.selector is invalid: correct it; until then the Pause applies to all Kymas",
         ),
     };
-    (Status::True, reason, format!("{message}{}", operator_limit(&pause.spec.operators)))
+    let message = format!("{message}{}", operator_limit(&pause.spec.operators));
+    Condition::new(types::READY, Status::True, reason).with_message(message)
 }
 
 /// Returns the end of the message for a Pause that names operators. No operator knows the names of all others, so a

@@ -1,8 +1,8 @@
 //! A condition that exists only while it has something to report.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1 as metav1;
 use kyma_api::Reason;
-use kyma_api::condition::{self, DesiredCondition, Status, types};
+use kyma_api::condition::{self, Condition, Status, types};
 use kyma_sdk::Failure;
 
 use super::{StatusInputs, time};
@@ -18,15 +18,9 @@ pub(crate) struct OptionalCondition {
 
 impl OptionalCondition {
     /// Adds it to the conditions.
-    pub(super) fn put(&self, conditions: &mut Vec<Condition>, inputs: &StatusInputs<'_>) {
-        let desired = DesiredCondition {
-            type_: self.type_,
-            status: self.status,
-            reason: self.reason,
-            message: &self.message,
-            observed_generation: inputs.generation,
-        };
-        condition::set(conditions, &desired, &time(inputs.now));
+    pub(super) fn put(&self, conditions: &mut Vec<metav1::Condition>, inputs: &StatusInputs<'_>) {
+        let desired = Condition::new(self.type_, self.status, self.reason).with_message(&self.message);
+        condition::set(conditions, &desired, inputs.generation, &time(inputs.now));
     }
 
     /// Returns the condition about the image-pull Secret on the target.

@@ -34,7 +34,7 @@ fn inputs<'a>(before: &'a KymaStatus, lines: &[Line], now: Timestamp) -> StatusI
     }
 }
 
-fn of<'a>(status: &'a KymaStatus, type_: &str) -> &'a Condition {
+fn of<'a>(status: &'a KymaStatus, type_: &str) -> &'a metav1::Condition {
     condition::get(status.conditions.as_deref().unwrap(), type_).unwrap()
 }
 
@@ -78,14 +78,8 @@ fn the_same_facts_later_give_the_same_status() {
 #[test]
 fn conditions_of_others_are_not_ours_to_write() {
     let mut before = KymaStatus::default();
-    let catalogue = DesiredCondition {
-        type_: types::MODULE_CATALOG,
-        status: Status::True,
-        reason: Reason::CatalogSynced,
-        message: "",
-        observed_generation: None,
-    };
-    condition::set(before.conditions.get_or_insert_default(), &catalogue, &time(at(0)));
+    let catalogue = Condition::new(types::MODULE_CATALOG, Status::True, Reason::CatalogSynced);
+    condition::set(before.conditions.get_or_insert_default(), &catalogue, None, &time(at(0)));
     let after = status(&inputs(&before, &[], at(0)));
     assert!(condition::get(after.conditions.as_deref().unwrap(), types::MODULE_CATALOG).is_none());
 }
@@ -93,14 +87,9 @@ fn conditions_of_others_are_not_ours_to_write() {
 #[test]
 fn a_catalogue_that_is_not_on_the_target_is_work_under_way() {
     let mut before = KymaStatus::default();
-    let catalogue = DesiredCondition {
-        type_: types::MODULE_CATALOG,
-        status: Status::False,
-        reason: Reason::TargetForbidden,
-        message: "not allowed",
-        observed_generation: None,
-    };
-    condition::set(before.conditions.get_or_insert_default(), &catalogue, &time(at(0)));
+    let catalogue = Condition::new(types::MODULE_CATALOG, Status::False, Reason::TargetForbidden)
+        .with_message("not allowed");
+    condition::set(before.conditions.get_or_insert_default(), &catalogue, None, &time(at(0)));
     let lines = [line_in(State::Ready, Reason::Ready)];
     let of_state = |is_remote: bool| {
         let mut inputs = inputs(&before, &lines, at(0));
