@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use kyma_api::condition::Condition;
 use kyma_api::{ErrorClass, FreeForm, Reason, State};
 use kyma_sdk::{Failure, Progress, Removal, Wait};
 
@@ -17,7 +18,7 @@ mod fields;
 mod rollback;
 mod words;
 
-use conditions::{ReportedCondition, applied, dependencies, healthy, missing, rendered};
+use conditions::{applied, dependencies, healthy, missing, rendered};
 use fields::{fields, version};
 use rollback::RollbackReport;
 pub(crate) use words::list;
@@ -42,7 +43,7 @@ pub(crate) struct ReconcileResult {
 /// Result of a reconcile, ready to be written to the status.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StatusSummary {
-    conditions: Vec<ReportedCondition>,
+    conditions: Vec<Condition>,
     fields: FreeForm,
     version: Option<String>,
     /// Time until the next discovery, if kinds are awaited and the target's kinds changed recently.
@@ -84,9 +85,7 @@ impl StatusSummary {
         }
         progress.version = self.version;
         progress.status = self.fields;
-        for ReportedCondition { type_, status, reason, message } in self.conditions {
-            progress = progress.with_condition(type_, status, reason, message);
-        }
+        progress.conditions.extend(self.conditions);
         progress
     }
 

@@ -4,7 +4,7 @@
 use std::{future::Future, time::Duration};
 
 use kube::CustomResourceExt;
-use kyma_api::{FreeForm, GroupKind, Reason, State, condition::Status};
+use kyma_api::{FreeForm, GroupKind, Reason, State, condition::Condition};
 use kyma_targets::ServiceAccount;
 use serde::Serialize;
 
@@ -104,33 +104,13 @@ pub struct Progress {
     /// Message of the condition Ready. Must be the same as long as nothing changes.
     pub message: String,
     /// Conditions beyond Ready and `TargetReachable`, which the driver sets. Conditions that are not listed stay.
-    pub conditions: Vec<ComponentCondition>,
+    pub conditions: Vec<Condition>,
     /// Further fields of the status, by top-level name; `null` removes a field. Fields that are not named stay.
     pub status: FreeForm,
     /// When to reconcile again without an event.
     pub wait: Wait,
     /// The failure that stopped the step; its class decides when the driver reconciles again.
     pub failure: Option<Failure>,
-}
-
-/// A condition of a component, to which the driver adds generation and transition time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ComponentCondition {
-    /// One of [`kyma_api::condition::types`], or a type of the component's own.
-    pub type_: &'static str,
-    /// Status of the condition.
-    pub status: Status,
-    /// Reason of the status.
-    pub reason: Reason,
-    /// Message for users.
-    pub message: String,
-}
-
-impl ComponentCondition {
-    /// Creates a condition.
-    pub fn new(type_: &'static str, status: Status, reason: Reason, message: impl Into<String>) -> Self {
-        Self { type_, status, reason, message: message.into() }
-    }
 }
 
 /// When to reconcile again without an event.
@@ -181,14 +161,18 @@ impl Progress {
     }
 
     /// Adds a condition.
-    pub fn with_condition(
-        mut self,
-        type_: &'static str,
-        status: Status,
-        reason: Reason,
-        message: impl Into<String>,
-    ) -> Self {
-        self.conditions.push(ComponentCondition::new(type_, status, reason, message));
+    ///
+    /// ```
+    /// use kyma_sdk::api::Reason;
+    /// use kyma_sdk::api::condition::Status;
+    /// use kyma_sdk::{Condition, Progress};
+    ///
+    /// let backup = Condition::new("BackupReady", Status::False, Reason::Progressing).with_message("no backup yet");
+    /// let progress = Progress::ready("1.2.0").with_condition(backup);
+    /// assert_eq!(progress.conditions[0].type_, "BackupReady");
+    /// ```
+    pub fn with_condition(mut self, condition: Condition) -> Self {
+        self.conditions.push(condition);
         self
     }
 

@@ -15,12 +15,16 @@ use std::{sync::Arc, time::Duration};
 
 use kube::{Resource, ResourceExt};
 use kube_runtime::reflector::ObjectRef;
-use kyma_api::{Reason, State, condition, names};
+use kyma_api::{
+    Reason, State,
+    condition::{self, Condition, Status},
+    names,
+};
 use kyma_targets::{ComponentTarget, ServiceAccount, Target};
 
 use crate::{
-    Blocking, Component, ComponentCondition, ComponentResource, Context, Contract, Failure, Progress,
-    ReconcileContext, Report, Runtime, Trigger, Wait, WatchSpec, Watches,
+    Blocking, Component, ComponentResource, Context, Contract, Failure, Progress, ReconcileContext, Report,
+    Runtime, Trigger, Wait, WatchSpec, Watches,
     backoff::delay_after,
     component::failure_state,
     contract::{HANDLED, is_suspended},
@@ -213,9 +217,9 @@ impl<C: Component> Driver<C> {
 
     /// Reports a Pause. Watches stay open, so that no change is missed.
     async fn paused(&self, resource: &C::Resource, why: &str) -> Result<Wait, Failure> {
-        let condition =
-            ComponentCondition::new(condition::types::READY, condition::Status::Unknown, Reason::Paused, why);
-        self.report(resource, Outcome::unchanged(condition)).await
+        let ready =
+            Condition::new(condition::types::READY, Status::Unknown, Reason::Paused).with_message(why);
+        self.report(resource, Outcome::unchanged(ready)).await
     }
 
     async fn suspended(&self, resource: &C::Resource, contract: &Contract) -> Result<Wait, Failure> {
@@ -227,9 +231,8 @@ impl<C: Component> Driver<C> {
         } else {
             (Reason::SkipReconciliation, "the label operator.kyma-project.io/skip-reconciliation is true")
         };
-        let condition =
-            ComponentCondition::new(condition::types::READY, condition::Status::Unknown, reason, why);
-        let report = Report { conditions: vec![condition], ..Report::default() };
+        let ready = Condition::new(condition::types::READY, Status::Unknown, reason).with_message(why);
+        let report = Report { conditions: vec![ready], ..Report::default() };
         self.status.write(resource, &report, true).await?;
         Ok(Wait::Event)
     }
@@ -275,38 +278,30 @@ impl<C: Component> Driver<C> {
 impl Outcome {
     fn of_install(progress: Progress) -> Self {
         let ready = match progress.state {
-            State::Ready | State::Warning if progress.failure.is_none() => condition::Status::True,
-            _ => condition::Status::False,
+            State::Ready | State::Warning if progress.failure.is_none() => Status::True,
+            _ => Status::False,
         };
         Self::of(progress, ready)
     }
 
     /// Returns the outcome of a refusal before any call was sent.
     fn refused(failure: Failure) -> Self {
-        let ready = ComponentCondition::new(
-            condition::types::READY,
-            condition::Status::False,
-            failure.reason,
-            failure.message.clone(),
-        );
+        let ready = failure_condition(condition::types::READY, &failure);
         let state = Some(failure_state(&failure));
         Self { report: Report { state, conditions: vec![ready], ..Report::default() }, result: Err(failure) }
     }
 
     /// Returns the outcome of a reconcile that changes nothing; the reported state stays.
-    fn unchanged(ready: ComponentCondition) -> Self {
+    fn unchanged(ready: Condition) -> Self {
         Self { report: Report { conditions: vec![ready], ..Report::default() }, result: Ok(Wait::Event) }
     }
 
     /// Returns the outcome for a target that could not be opened; the state of its objects is unknown.
     fn unreached(failure: Failure) -> Self {
         let state = failure_state(&failure);
-        let message = failure.message.clone();
-        let not =
-            |type_| ComponentCondition::new(type_, condition::Status::False, failure.reason, message.clone());
-        let mut conditions = vec![not(condition::types::READY)];
+        let mut conditions = vec![failure_condition(condition::types::READY, &failure)];
         if !failure.is_about_hub() {
-            conditions.push(not(condition::types::TARGET_REACHABLE));
+            conditions.push(failure_condition(condition::types::TARGET_REACHABLE, &failure));
         }
         Self { report: Report { state: Some(state), conditions, ..Report::default() }, result: Err(failure) }
     }
@@ -319,24 +314,27 @@ impl Outcome {
         self
     }
 
-    fn of(progress: Progress, ready: condition::Status) -> Self {
+    fn of(progress: Progress, ready: Status) -> Self {
         let Progress { state, version, reason, message, mut conditions, status, wait, failure } = progress;
-        conditions
-            .insert(0, ComponentCondition { type_: condition::types::READY, status: ready, reason, message });
+        let ready = Condition::new(condition::types::READY, ready, reason).with_message(message);
+        conditions.insert(0, ready);
         conditions.insert(1, reachable(failure.as_ref()));
         let report = Report { state: Some(state), version, conditions, fields: status };
         Self { report, result: failure.map_or(Ok(wait), Err) }
     }
 }
 
-fn reachable(failure: Option<&Failure>) -> ComponentCondition {
+fn reachable(failure: Option<&Failure>) -> Condition {
     let type_ = condition::types::TARGET_REACHABLE;
     match failure.filter(|failure| failure.class == kyma_api::ErrorClass::Unreachable) {
-        Some(failure) => {
-            ComponentCondition::new(type_, condition::Status::False, failure.reason, failure.message.clone())
-        }
-        None => ComponentCondition::new(type_, condition::Status::True, Reason::Succeeded, ""),
+        Some(failure) => failure_condition(type_, failure),
+        None => Condition::new(type_, Status::True, Reason::Succeeded),
     }
+}
+
+/// Returns a condition that is False because of a failure.
+fn failure_condition(type_: &'static str, failure: &Failure) -> Condition {
+    Condition::new(type_, Status::False, failure.reason).with_message(&failure.message)
 }
 
 /// Returns the failure that is retried first, for a reconcile whose status could not be written: only another

@@ -75,9 +75,7 @@ pub use brake::{Brake, BrakeLimit, record_names};
 pub use call::{
     create_new, find_metadata, find_object, is_absent, is_conflict, live_metadata, none_if_absent,
 };
-pub use component::{
-    Blocking, Component, ComponentCondition, ComponentResource, Progress, Removal, Wait, failure_state,
-};
+pub use component::{Blocking, Component, ComponentResource, Progress, Removal, Wait, failure_state};
 pub use context::{Context, Waker};
 pub use contract::{
     ComponentSpec, ComponentStatus, Contract, DeletionEffect, deletion_effect, has_finalizer, is_suspended,
@@ -109,6 +107,7 @@ pub use kyma::{
     KymaAccess, KymaKey, LongNames, PendingSession, PendingSessions, TargetVerification, claim_of, fence_of,
     is_on_record, record_local, record_stop, target_record, verify_recorded_target, verify_target,
 };
+pub use kyma_api::condition::Condition;
 pub use local::{is_local, local_access_failure};
 pub use metrics::{MetricDescription, Metrics, MetricsError};
 pub use pauses::{PauseChanges, PausedOperations, Pauses, is_in_force, read_paused_operations};

@@ -7,16 +7,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time},
+    apimachinery::pkg::apis::meta::v1::{self as metav1, ObjectMeta, Time},
     jiff::Timestamp,
 };
 use kube::{Api, Client, ResourceExt};
 use kube_runtime::reflector::ObjectRef;
-use kyma_api::{FreeForm, State, condition};
+use kyma_api::{
+    FreeForm, State,
+    condition::{self, Condition},
+};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
-use crate::{ComponentCondition, ComponentResource, Contract, Failure, Metrics, apply_status, is_absent};
+use crate::{ComponentResource, Contract, Failure, Metrics, apply_status, is_absent};
 
 use cache::StatusCache;
 use delayed::{DelayedReports, ReportSubject};
@@ -29,7 +32,7 @@ pub struct Report {
     /// Version on the target; `None` keeps it.
     pub version: Option<String>,
     /// Conditions that are known now; others stay.
-    pub conditions: Vec<ComponentCondition>,
+    pub conditions: Vec<Condition>,
     /// Further fields by top-level name; `null` removes one, others stay.
     pub fields: FreeForm,
 }
@@ -39,11 +42,9 @@ pub struct Report {
 pub fn next_status(before: &FreeForm, report: &Report, generation: Option<i64>, now: &Time) -> FreeForm {
     let mut status = with_fields(before, &report.fields);
     let held = status.remove("conditions").unwrap_or_default();
-    let mut conditions: Vec<Condition> = serde_json::from_value(held).unwrap_or_default();
+    let mut conditions: Vec<metav1::Condition> = serde_json::from_value(held).unwrap_or_default();
     for reported in &report.conditions {
-        let desired = condition::Condition::new(reported.type_, reported.status, reported.reason)
-            .with_message(&reported.message);
-        condition::set(&mut conditions, &desired, generation, now);
+        condition::set(&mut conditions, reported, generation, now);
     }
     status.insert("conditions".to_owned(), json!(conditions));
     if let Some(state) = report.state {
@@ -238,13 +239,9 @@ mod tests {
     }
 
     fn ready(status: condition::Status, message: &str) -> Report {
-        let condition = ComponentCondition {
-            type_: condition::types::READY,
-            status,
-            reason: Reason::Progressing,
-            message: message.into(),
-        };
-        Report { state: Some(State::Processing), conditions: vec![condition], ..Report::default() }
+        let ready =
+            Condition::new(condition::types::READY, status, Reason::Progressing).with_message(message);
+        Report { state: Some(State::Processing), conditions: vec![ready], ..Report::default() }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kyma_api::condition::{Status, types};
+use kyma_api::condition::{Condition, Status, types};
 use kyma_api::{HookPolicy, Reason};
 use kyma_helm::hooks::{Event, Hook};
 use kyma_sdk::Failure;
@@ -15,29 +15,9 @@ use crate::observe;
 use crate::pass::Pass;
 use crate::plan::{Content, DriftMode, Observed, StopReason};
 
-/// One condition of a component.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ReportedCondition {
-    pub(super) type_: &'static str,
-    pub(super) status: Status,
-    pub(super) reason: Reason,
-    pub(super) message: String,
-}
-
-impl ReportedCondition {
-    pub(super) fn new(
-        type_: &'static str,
-        status: Status,
-        reason: Reason,
-        message: impl Into<String>,
-    ) -> Self {
-        Self { type_, status, reason, message: message.into() }
-    }
-}
-
-pub(super) fn rendered(pass: &Pass<'_>, seen: &Observed, stop_reason: &StopReason) -> ReportedCondition {
+pub(super) fn rendered(pass: &Pass<'_>, seen: &Observed, stop_reason: &StopReason) -> Condition {
     if let (Content::Stale, StopReason::Failed(failure)) = (seen.content, stop_reason) {
-        return ReportedCondition::new(types::RENDERED, Status::False, failure.reason, &failure.message);
+        return Condition::new(types::RENDERED, Status::False, failure.reason).with_message(&failure.message);
     }
     let Some(loaded) = &pass.state.loaded else {
         let said = pass.context.resource.status.iter().flat_map(|status| status.conditions.iter().flatten());
@@ -47,7 +27,7 @@ pub(super) fn rendered(pass: &Pass<'_>, seen: &Observed, stop_reason: &StopReaso
         let skipped = said.is_some_and(|condition| condition.reason == Reason::HooksSkipped.as_str());
         let message = said.map(|condition| condition.message.clone()).unwrap_or_default();
         let message = effects::with_note(&message, &pass.context.resource.spec);
-        return ReportedCondition::new(types::RENDERED, Status::True, rendered_reason(skipped), message);
+        return Condition::new(types::RENDERED, Status::True, rendered_reason(skipped)).with_message(message);
     };
     let mut notes = vec![];
     let skipped = skipped_hooks(pass.context.resource.spec.hooks, &loaded.prepared.hooks);
@@ -65,7 +45,7 @@ pub(super) fn rendered(pass: &Pass<'_>, seen: &Observed, stop_reason: &StopReaso
     }
     notes.extend(effects::note(&pass.context.resource.spec));
     let reason = rendered_reason(!skipped.is_empty());
-    ReportedCondition::new(types::RENDERED, Status::True, reason, notes.join("; "))
+    Condition::new(types::RENDERED, Status::True, reason).with_message(notes.join("; "))
 }
 
 fn rendered_reason(skips_hooks: bool) -> Reason {
@@ -79,18 +59,18 @@ fn skipped_hooks(policy: HookPolicy, hooks: &[Hook]) -> Vec<String> {
     skipped.map(|event| event.to_string()).collect()
 }
 
-pub(super) fn applied(seen: &Observed, stop_reason: &StopReason) -> ReportedCondition {
+pub(super) fn applied(seen: &Observed, stop_reason: &StopReason) -> Condition {
     let faults: Vec<&Failure> = seen.objects.iter().filter_map(|object| object.fault.as_ref()).collect();
     if let Some(first) = faults.first() {
         let messages: Vec<String> = faults.iter().map(|fault| fault.message.clone()).collect();
-        return ReportedCondition::new(types::APPLIED, Status::False, first.reason, list(&messages));
+        return Condition::new(types::APPLIED, Status::False, first.reason).with_message(list(&messages));
     }
     if seen.content == Content::Stale {
         let (reason, message) = match stop_reason {
             StopReason::Failed(failure) => (failure.reason, failure.message.clone()),
             _ => (Reason::Progressing, String::new()),
         };
-        return ReportedCondition::new(types::APPLIED, Status::False, reason, message);
+        return Condition::new(types::APPLIED, Status::False, reason).with_message(message);
     }
     let waiting: Vec<String> = seen
         .objects
@@ -99,36 +79,24 @@ pub(super) fn applied(seen: &Observed, stop_reason: &StopReason) -> ReportedCond
         .map(|object| object.identity.to_string())
         .collect();
     if !waiting.is_empty() {
-        return ReportedCondition::new(
-            types::APPLIED,
-            Status::False,
-            Reason::Progressing,
-            format!("waiting: {}", list(&waiting)),
-        );
+        return Condition::new(types::APPLIED, Status::False, Reason::Progressing)
+            .with_message(format!("waiting: {}", list(&waiting)));
     }
     if let StopReason::Failed(failure) = stop_reason {
-        return ReportedCondition::new(types::APPLIED, Status::False, failure.reason, &failure.message);
+        return Condition::new(types::APPLIED, Status::False, failure.reason).with_message(&failure.message);
     }
     let flapping = seen.flapping();
     if !flapping.is_empty() {
-        return ReportedCondition::new(
-            types::APPLIED,
-            Status::False,
-            Reason::DriftFlapping,
-            flapping_message(&flapping),
-        );
+        return Condition::new(types::APPLIED, Status::False, Reason::DriftFlapping)
+            .with_message(flapping_message(&flapping));
     }
     let drifted = observe::drifted(seen);
     let drifted = (seen.drift == DriftMode::Warn && !drifted.is_empty())
         .then(|| format!("changed by others and left so: {}", list(&drifted)));
     let taken = seen.as_found.as_deref().map(as_found_message);
     let message: Vec<String> = taken.into_iter().chain(drifted).chain(seen.unrecorded.clone()).collect();
-    ReportedCondition::new(
-        types::APPLIED,
-        Status::True,
-        Reason::Succeeded,
-        with_left(message.join("; "), &seen.left),
-    )
+    Condition::new(types::APPLIED, Status::True, Reason::Succeeded)
+        .with_message(with_left(message.join("; "), &seen.left))
 }
 
 /// Kinds that objects or the spec need and the target lacks.
@@ -167,10 +135,10 @@ pub(super) fn missing(pass: &Pass<'_>, seen: &Observed) -> MissingKinds {
     missing
 }
 
-pub(super) fn dependencies(missing: &MissingKinds) -> ReportedCondition {
+pub(super) fn dependencies(missing: &MissingKinds) -> Condition {
     let reason = match (missing.kinds.is_empty(), missing.silent.is_empty()) {
         (true, true) => {
-            return ReportedCondition::new(types::DEPENDENCIES_READY, Status::True, Reason::Succeeded, "");
+            return Condition::new(types::DEPENDENCIES_READY, Status::True, Reason::Succeeded);
         }
         (true, false) => Reason::DiscoveryFailed,
         (false, _) => Reason::DependencyMissing,
@@ -181,46 +149,43 @@ pub(super) fn dependencies(missing: &MissingKinds) -> ReportedCondition {
     };
     let told = [told(&missing.kinds, missing_message), told(&missing.silent, silent_message)];
     let message = told.into_iter().flatten().collect::<Vec<_>>().join("; ");
-    ReportedCondition::new(types::DEPENDENCIES_READY, Status::False, reason, message)
+    Condition::new(types::DEPENDENCIES_READY, Status::False, reason).with_message(message)
 }
 
 /// Returns the condition of health. It covers objects on the target; the condition Applied reports objects that could
 /// not be applied.
-pub(super) fn healthy(seen: &Observed, stop_reason: &StopReason) -> ReportedCondition {
+pub(super) fn healthy(seen: &Observed, stop_reason: &StopReason) -> Condition {
     let failed = seen.failing();
     if !failed.is_empty() {
-        return ReportedCondition::new(types::HEALTHY, Status::False, Reason::Unhealthy, list(&failed));
+        return Condition::new(types::HEALTHY, Status::False, Reason::Unhealthy).with_message(list(&failed));
     }
     if let StopReason::SyncFailed(failure) = stop_reason {
-        return ReportedCondition::new(types::HEALTHY, Status::Unknown, failure.reason, &failure.message);
+        return Condition::new(types::HEALTHY, Status::Unknown, failure.reason)
+            .with_message(&failure.message);
     }
     if !seen.watched || seen.content == Content::Stale {
-        return ReportedCondition::new(types::HEALTHY, Status::Unknown, Reason::Progressing, "");
+        return Condition::new(types::HEALTHY, Status::Unknown, Reason::Progressing);
     }
     if let Some(manager) = &seen.stray_manager {
-        return ReportedCondition::new(
-            types::HEALTHY,
-            Status::Unknown,
-            Reason::SpecInvalid,
-            stray_message(manager),
-        );
+        return Condition::new(types::HEALTHY, Status::Unknown, Reason::SpecInvalid)
+            .with_message(stray_message(manager));
     }
     let waiting = seen.unready();
     if !waiting.is_empty() {
         let late = seen.deadline.has_passed();
         let reason = if late { Reason::HealthTimeout } else { Reason::Progressing };
-        return ReportedCondition::new(types::HEALTHY, Status::False, reason, list(&waiting));
+        return Condition::new(types::HEALTHY, Status::False, reason).with_message(list(&waiting));
     }
     if seen.awaits_news() {
         let message = format!("not seen since they were applied: {}", list(&seen.unreported()));
-        return ReportedCondition::new(types::HEALTHY, Status::Unknown, Reason::Progressing, message);
+        return Condition::new(types::HEALTHY, Status::Unknown, Reason::Progressing).with_message(message);
     }
     let absent = seen.unapplied();
     if !absent.is_empty() {
         let message = format!("not applied yet: {}", list(&absent));
-        return ReportedCondition::new(types::HEALTHY, Status::Unknown, Reason::Progressing, message);
+        return Condition::new(types::HEALTHY, Status::Unknown, Reason::Progressing).with_message(message);
     }
-    ReportedCondition::new(types::HEALTHY, Status::True, Reason::Succeeded, "")
+    Condition::new(types::HEALTHY, Status::True, Reason::Succeeded)
 }
 
 #[cfg(test)]

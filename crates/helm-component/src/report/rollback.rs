@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kyma_api::condition::{Status, types};
-use kyma_api::{FailedRevision, HookPhase, Reason, RollbackTarget, condition};
+use kyma_api::condition::{self, Condition, Status, types};
+use kyma_api::{FailedRevision, HookPhase, Reason, RollbackTarget};
 use kyma_sdk::{Failure, Progress};
 
 use super::StatusSummary;
-use super::conditions::ReportedCondition;
 use super::words::list;
 use crate::observe::hooks::{test_request, tests_are_of_this};
 use crate::observe::rollback::active_target;
@@ -83,47 +82,33 @@ pub(super) fn again(pass: &Pass<'_>) -> Option<Duration> {
 }
 
 /// Returns the condition of the rollback target; `None` if a rollback was never enabled.
-pub(super) fn rollback_available(pass: &Pass<'_>) -> Option<ReportedCondition> {
+pub(super) fn rollback_available(pass: &Pass<'_>) -> Option<Condition> {
     if !rollback::is_enabled(&pass.context.resource.spec) {
         let not_wanted = || {
-            ReportedCondition::new(
-                types::ROLLBACK_AVAILABLE,
-                Status::Unknown,
-                Reason::RollbackUnavailable,
-                "spec.rollback does not ask for it",
-            )
+            Condition::new(types::ROLLBACK_AVAILABLE, Status::Unknown, Reason::RollbackUnavailable)
+                .with_message("spec.rollback does not ask for it")
         };
         return reported(pass, types::ROLLBACK_AVAILABLE).map(|_| not_wanted());
     }
     if let Some(Err(failure)) = &pass.done.rollback_target {
-        return Some(ReportedCondition::new(
-            types::ROLLBACK_AVAILABLE,
-            Status::False,
-            failure.reason,
-            &failure.message,
-        ));
+        return Some(
+            Condition::new(types::ROLLBACK_AVAILABLE, Status::False, failure.reason)
+                .with_message(&failure.message),
+        );
     }
     let target = pass.state.recorded.rollback_target.as_ref()?;
     Some(match &target.message {
-        Some(why) => ReportedCondition::new(
-            types::ROLLBACK_AVAILABLE,
-            Status::False,
-            Reason::RollbackUnavailable,
-            format!("{}: {why}", target.version),
-        ),
-        None => ReportedCondition::new(
-            types::ROLLBACK_AVAILABLE,
-            Status::True,
-            Reason::Succeeded,
-            &target.version,
-        ),
+        Some(why) => Condition::new(types::ROLLBACK_AVAILABLE, Status::False, Reason::RollbackUnavailable)
+            .with_message(format!("{}: {why}", target.version)),
+        None => Condition::new(types::ROLLBACK_AVAILABLE, Status::True, Reason::Succeeded)
+            .with_message(&target.version),
     })
 }
 
 /// Returns the condition of the last requested tests; `None` if none were ever requested.
-pub(super) fn test_success(pass: &Pass<'_>) -> Option<ReportedCondition> {
+pub(super) fn test_success(pass: &Pass<'_>) -> Option<Condition> {
     let told = |status, reason, message: String| {
-        Some(ReportedCondition::new(types::TEST_SUCCESS, status, reason, message))
+        Some(Condition::new(types::TEST_SUCCESS, status, reason).with_message(message))
     };
     if test_request(pass).is_some() {
         return match &pass.done.tests {

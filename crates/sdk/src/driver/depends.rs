@@ -1,11 +1,14 @@
 //! Reports dependencies on other components in conditions.
 
 use kube::Resource;
-use kyma_api::{Reason, condition};
+use kyma_api::{
+    Reason,
+    condition::{self, Condition, Status},
+};
 
-use super::{Driver, Outcome};
+use super::{Driver, Outcome, failure_condition};
 use crate::{
-    Component, ComponentCondition, Contract, Failure, Progress, Removal, Report,
+    Component, Contract, Failure, Progress, Removal, Report,
     dependencies::{DeletionBlockers, DependencyEffect, is_stale},
 };
 
@@ -53,15 +56,10 @@ impl Dependence {
     pub(super) fn blocked_outcome(&self) -> Option<Outcome> {
         match &self.effect {
             DependencyEffect::Blocked { failure, state } => {
-                let not = |type_| {
-                    ComponentCondition::new(
-                        type_,
-                        condition::Status::False,
-                        failure.reason,
-                        failure.message.clone(),
-                    )
-                };
-                let conditions = vec![not(condition::types::READY), not(DEPENDENCIES_READY)];
+                let conditions = vec![
+                    failure_condition(condition::types::READY, failure),
+                    failure_condition(DEPENDENCIES_READY, failure),
+                ];
                 let report = Report { state: Some(*state), conditions, ..Report::default() };
                 Some(Outcome { report, result: Err(failure.clone()) })
             }
@@ -85,8 +83,8 @@ impl Dependence {
                 let own = own.map(|own| progress.conditions.remove(own)).map(|own| own.message);
                 let messages: Vec<String> =
                     std::iter::once(names.clone()).chain(own.filter(|message| !message.is_empty())).collect();
-                let (reason, message) = (Reason::DependencyLost, messages.join("; "));
-                progress.with_condition(DEPENDENCIES_READY, condition::Status::False, reason, message)
+                let lost = Condition::new(DEPENDENCIES_READY, Status::False, Reason::DependencyLost);
+                progress.with_condition(lost.with_message(messages.join("; ")))
             }
             (DependencyEffect::Ready, None) => ready(progress),
             (DependencyEffect::None, None) if self.is_stale => ready(progress),
@@ -101,12 +99,12 @@ impl Dependence {
 }
 
 fn ready(progress: Progress) -> Progress {
-    progress.with_condition(DEPENDENCIES_READY, condition::Status::True, Reason::Succeeded, "")
+    progress.with_condition(Condition::new(DEPENDENCIES_READY, Status::True, Reason::Succeeded))
 }
 
 #[cfg(test)]
 mod tests {
-    use kyma_api::{State, condition::Status};
+    use kyma_api::State;
 
     use super::*;
 
@@ -123,12 +121,8 @@ mod tests {
     #[test]
     fn a_lost_dependency_is_told_beside_missing_kinds_and_heals() {
         let kinds = || {
-            Progress::ready("1").with_condition(
-                DEPENDENCIES_READY,
-                Status::False,
-                Reason::DependencyMissing,
-                "kind K",
-            )
+            let missing = Condition::new(DEPENDENCIES_READY, Status::False, Reason::DependencyMissing);
+            Progress::ready("1").with_condition(missing.with_message("kind K"))
         };
         let lost = || DependencyEffect::Lost("a is not Ready".to_owned());
         let expected = (Status::False, Reason::DependencyLost, "a is not Ready; kind K".to_owned());
@@ -151,8 +145,7 @@ mod tests {
     #[test]
     fn what_was_told_stays_until_more_is_known() {
         let unknown = || DependencyEffect::Unknown { passed: true };
-        let own =
-            || Progress::ready("1").with_condition(DEPENDENCIES_READY, Status::True, Reason::Succeeded, "");
+        let own = || ready(Progress::ready("1"));
         assert_eq!(conditions_after(unknown(), true, own()), []);
         assert_eq!(conditions_after(unknown(), true, Progress::ready("1")), []);
     }

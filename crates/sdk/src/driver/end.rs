@@ -12,13 +12,19 @@ use kube::{
     api::{ApiResource, PartialObjectMeta},
 };
 use kube_runtime::reflector::ObjectRef;
-use kyma_api::{ErrorClass, Reason, State, condition, finalizers};
+use kyma_api::{
+    ErrorClass, Reason, State,
+    condition::{self, Condition, Status},
+    finalizers,
+};
 use serde::de::DeserializeOwned;
 
-use super::{Driver, Outcome, account, default_resource::LiveResource, nothing_blocks, reachable};
+use super::{
+    Driver, Outcome, account, default_resource::LiveResource, failure_condition, nothing_blocks, reachable,
+};
 use crate::{
-    Blocking, Component, ComponentCondition, Context, Contract, DeletionRequest, Failure, Progress,
-    ReconcileContext, Removal, Report, Wait, WatchSpec, add_finalizer,
+    Blocking, Component, Context, Contract, DeletionRequest, Failure, Progress, ReconcileContext, Removal,
+    Report, Wait, WatchSpec, add_finalizer,
     blocking::find_blockers,
     contract::{DeletionEffect, deletion_effect},
     dependencies::Kind,
@@ -141,15 +147,10 @@ impl<C: Component> Driver<C> {
 
     /// Reports that the deletion waits for its confirmation. Removes nothing.
     async fn unconfirmed(&self, resource: &Arc<C::Resource>, until: Timestamp) -> Result<Wait, Failure> {
-        let why = DeletionRequest::message(until);
-        let condition = ComponentCondition::new(
-            condition::types::READY,
-            condition::Status::Unknown,
-            Reason::DeletionUnconfirmed,
-            &why,
-        );
+        let ready = Condition::new(condition::types::READY, Status::Unknown, Reason::DeletionUnconfirmed)
+            .with_message(DeletionRequest::message(until));
         let left = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
-        let wait = self.report(resource, Outcome::unchanged(condition)).await?;
+        let wait = self.report(resource, Outcome::unchanged(ready)).await?;
         Ok(wait.at_most(left + Duration::from_millis(100)))
     }
 
@@ -242,7 +243,7 @@ fn one_version_each(resources: &[ApiResource]) -> Vec<WatchSpec> {
 
 impl Outcome {
     fn of_removal(progress: Progress) -> Self {
-        Self::of(Progress { state: State::Deleting, ..progress }, condition::Status::False)
+        Self::of(Progress { state: State::Deleting, ..progress }, Status::False)
     }
 
     fn stopped_removal(failure: Failure) -> Self {
@@ -250,13 +251,8 @@ impl Outcome {
             ErrorClass::Transient | ErrorClass::Blocked => State::Deleting,
             ErrorClass::Invalid | ErrorClass::Unreachable => State::Error,
         };
-        let ready = ComponentCondition::new(
-            condition::types::READY,
-            condition::Status::False,
-            failure.reason,
-            failure.message.clone(),
-        );
-        let conditions = vec![ready, reachable(Some(&failure))];
+        let conditions =
+            vec![failure_condition(condition::types::READY, &failure), reachable(Some(&failure))];
         Self { report: Report { state: Some(state), conditions, ..Report::default() }, result: Err(failure) }
     }
 }

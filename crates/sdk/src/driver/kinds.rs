@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1 as metav1;
 use kube::api::ApiResource;
-use kyma_api::{GroupKind, Reason, condition};
+use kyma_api::{
+    GroupKind, Reason,
+    condition::{self, Condition, Status},
+};
 
 use super::Driver;
-use crate::{
-    Component, ComponentCondition, Context, Failure, Progress, WatchSpec, blocking::served,
-    dependencies::Kind,
-};
+use crate::{Component, Context, Failure, Progress, WatchSpec, blocking::served, dependencies::Kind};
 
 const DEPENDENCIES_READY: &str = condition::types::DEPENDENCIES_READY;
 /// Time between two lookups of a kind that is missing for less than [`EARLY_LOOKUP_PERIOD`]. Discovery lags behind the
@@ -48,10 +48,10 @@ impl<C: Component> Driver<C> {
     }
 
     /// Returns a condition of the current status.
-    pub(super) fn reported(&self, context: &Context<C::Resource>, type_: &str) -> Option<Condition> {
+    pub(super) fn reported(&self, context: &Context<C::Resource>, type_: &str) -> Option<metav1::Condition> {
         let mut status = self.status.current(&context.resource).unwrap_or_default();
         let conditions = status.remove("conditions").unwrap_or_default();
-        let conditions: Vec<Condition> = serde_json::from_value(conditions).unwrap_or_default();
+        let conditions: Vec<metav1::Condition> = serde_json::from_value(conditions).unwrap_or_default();
         condition::get(&conditions, type_).cloned()
     }
 }
@@ -59,13 +59,13 @@ impl<C: Component> Driver<C> {
 /// Result of a lookup.
 pub(super) struct Lookup {
     /// The condition `DependenciesReady`.
-    condition: ComponentCondition,
+    condition: Condition,
     /// Time until the next lookup if a kind is missing.
     again: Duration,
 }
 
 /// Returns the time until the next lookup of a kind whose absence this condition reports.
-pub(super) fn lookup_interval(reported: Option<&Condition>, now: Timestamp) -> Duration {
+pub(super) fn lookup_interval(reported: Option<&metav1::Condition>, now: Timestamp) -> Duration {
     let Some(reported) = reported.filter(|one| one.status != "True") else { return LOOKUP_INTERVAL };
     let age = Duration::try_from(now.duration_since(reported.last_transition_time.0)).unwrap_or_default();
     if age < EARLY_LOOKUP_PERIOD { LOOKUP_INTERVAL } else { LATE_LOOKUP_INTERVAL }
@@ -77,7 +77,7 @@ pub(super) fn with_kinds(kinds: Option<Lookup>, mut progress: Progress) -> Progr
     if progress.conditions.iter().any(|one| one.type_ == DEPENDENCIES_READY) {
         return progress;
     }
-    if kinds.status != condition::Status::True {
+    if kinds.status != Status::True {
         progress = progress.again_within(again);
     }
     progress.conditions.push(kinds);
@@ -85,16 +85,12 @@ pub(super) fn with_kinds(kinds: Option<Lookup>, mut progress: Progress) -> Progr
 }
 
 /// Compares the kinds that a component depends on with those that the target serves.
-fn judge(kinds: &[GroupKind], served: Result<Vec<ApiResource>, Failure>) -> ComponentCondition {
+fn judge(kinds: &[GroupKind], served: Result<Vec<ApiResource>, Failure>) -> Condition {
     let served = match served {
         Ok(served) => served,
         Err(failure) => {
-            return ComponentCondition::new(
-                DEPENDENCIES_READY,
-                condition::Status::Unknown,
-                failure.reason,
-                failure.message,
-            );
+            return Condition::new(DEPENDENCIES_READY, Status::Unknown, failure.reason)
+                .with_message(failure.message);
         }
     };
     let is_served = |wanted: &GroupKind| {
@@ -106,10 +102,10 @@ fn judge(kinds: &[GroupKind], served: Result<Vec<ApiResource>, Failure>) -> Comp
     };
     let missing: Vec<String> = kinds.iter().filter(|kind| !is_served(kind)).map(name).collect();
     if missing.is_empty() {
-        return ComponentCondition::new(DEPENDENCIES_READY, condition::Status::True, Reason::Succeeded, "");
+        return Condition::new(DEPENDENCIES_READY, Status::True, Reason::Succeeded);
     }
     let message = format!("the target does not serve {}", listing(&missing));
-    ComponentCondition::new(DEPENDENCIES_READY, condition::Status::False, Reason::DependencyMissing, message)
+    Condition::new(DEPENDENCIES_READY, Status::False, Reason::DependencyMissing).with_message(message)
 }
 
 /// Returns the first names, and the number of the others.
@@ -130,8 +126,6 @@ pub(super) fn name(kind: &GroupKind) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kyma_api::condition::Status;
-
     use super::*;
 
     fn lamp(version: Option<&str>) -> GroupKind {
@@ -171,7 +165,7 @@ mod tests {
         assert_eq!(judged(of_another_group, vec![served_lamp()]), group);
     }
 
-    fn lookup(condition: ComponentCondition) -> Lookup {
+    fn lookup(condition: Condition) -> Lookup {
         Lookup { condition, again: LOOKUP_INTERVAL }
     }
 
@@ -206,16 +200,18 @@ mod tests {
         assert_eq!((unknown.status, unknown.reason), (Status::Unknown, Reason::TargetServerError));
         let progress = with_kinds(Some(lookup(unknown)), Progress::ready("1"));
         assert_eq!(progress, {
-            let message = "look up API group example.org";
-            let expected = Progress::ready("1").again_within(LOOKUP_INTERVAL);
-            expected.with_condition(DEPENDENCIES_READY, Status::Unknown, Reason::TargetServerError, message)
+            let unknown = Condition::new(DEPENDENCIES_READY, Status::Unknown, Reason::TargetServerError)
+                .with_message("look up API group example.org");
+            Progress::ready("1").again_within(LOOKUP_INTERVAL).with_condition(unknown)
         });
     }
 
     #[test]
     fn a_condition_that_the_component_reports_itself_stays() {
-        let own =
-            || Progress::ready("1").with_condition(DEPENDENCIES_READY, Status::True, Reason::Succeeded, "");
+        let own = || {
+            let served = Condition::new(DEPENDENCIES_READY, Status::True, Reason::Succeeded);
+            Progress::ready("1").with_condition(served)
+        };
         assert_eq!(with_kinds(Some(lookup(judge(&[lamp(None)], Ok(vec![])))), own()), own());
     }
 }

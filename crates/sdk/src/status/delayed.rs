@@ -113,12 +113,11 @@ fn is_under_way(report: &Report) -> bool {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::jiff::Timestamp;
-    use kyma_api::condition::Status;
+    use kyma_api::condition::{Condition, Status};
     use kyma_api::{HelmComponent, State};
     use serde_json::json;
 
     use super::*;
-    use crate::ComponentCondition;
 
     fn of(uid: &str, generation: i64) -> ReportSubject<HelmComponent> {
         let key = ObjectRef::new("a").within("n");
@@ -129,8 +128,8 @@ mod tests {
         Time(Timestamp::from_second(1).unwrap())
     }
 
-    fn condition(type_: &'static str, reason: Reason) -> ComponentCondition {
-        ComponentCondition { type_, status: Status::False, reason, message: String::new() }
+    fn condition(type_: &'static str, reason: Reason) -> Condition {
+        Condition::new(type_, Status::False, reason)
     }
 
     fn report(reason: Reason, fields: serde_json::Value) -> Report {
