@@ -1,11 +1,12 @@
 //! Image-pull Secret and admission policies, applied to a target before modules.
 
+use kyma_api::condition::Condition;
 use kyma_sdk::{Failure, PausedOperations, longest_delay};
 
 use crate::admission;
 use crate::observe::Observation;
 use crate::pull_secret;
-use crate::report::OptionalCondition;
+use crate::report::prerequisites;
 use crate::resolve::ResolvedModule;
 use crate::state::State;
 
@@ -31,13 +32,13 @@ impl Prerequisites {
     }
 
     /// Returns the condition about the image-pull Secret.
-    pub(crate) fn pull_secret(&self) -> Option<OptionalCondition> {
-        self.pull_secret.as_ref().map(OptionalCondition::of_pull_secret)
+    pub(crate) fn pull_secret(&self) -> Option<Condition> {
+        self.pull_secret.as_ref().map(prerequisites::pull_secret)
     }
 
     /// Returns the condition about the rules of ModuleConfigs on modules' objects.
-    pub(crate) fn resource_rules(&self) -> Option<OptionalCondition> {
-        self.resource_rules.as_ref().map(OptionalCondition::of_resource_rules)
+    pub(crate) fn resource_rules(&self) -> Option<Condition> {
+        self.resource_rules.as_ref().map(prerequisites::resource_rules)
     }
 
     /// Reports whether the target accepted or refused the rules of ModuleConfigs. Without rules no answer is needed.

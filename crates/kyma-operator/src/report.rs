@@ -10,12 +10,11 @@ use kyma_api::{
 };
 
 mod module;
-mod optional_condition;
+pub(crate) mod prerequisites;
 pub(crate) mod windows;
 mod write;
 
 pub(crate) use module::{Line, Outcome, line, lines_before, next_change};
-pub(crate) use optional_condition::OptionalCondition;
 pub(crate) use write::{initial, write, write_skipped};
 
 /// Conditions that kyma-operator owns; all others are kept.
@@ -60,11 +59,11 @@ pub(crate) struct StatusInputs<'a> {
     /// Mandatory modules on the target; `None` if unknown.
     pub(crate) mandatory: Option<Vec<MandatoryModule>>,
     /// The condition about maintenance windows.
-    pub(crate) windows: Option<OptionalCondition>,
+    pub(crate) windows: Option<Condition>,
     /// The condition about the image-pull Secret; `None` without one.
-    pub(crate) pull_secret: Option<OptionalCondition>,
+    pub(crate) pull_secret: Option<Condition>,
     /// The condition about the rules of ModuleConfigs on modules' objects; `None` without rules.
-    pub(crate) resource_rules: Option<OptionalCondition>,
+    pub(crate) resource_rules: Option<Condition>,
     /// Fields in use that this version does not implement.
     pub(crate) unsupported: Vec<String>,
     /// Whether the Kyma is being deleted.
@@ -252,7 +251,7 @@ fn conditions(inputs: &StatusInputs<'_>, state: State) -> Vec<metav1::Condition>
     ];
     for (type_, condition) in optional {
         match condition {
-            Some(condition) => condition.put(&mut own, inputs),
+            Some(condition) => drop(condition::set(&mut own, condition, inputs.generation, &now)),
             // Nothing is decided while the target is unreachable, so the condition stays.
             None if inputs.problem.as_ref().is_some_and(|problem| problem.about_target) => {}
             None => drop(condition::remove(&mut own, type_)),
@@ -312,7 +311,7 @@ fn unsynced_catalogue<'a>(inputs: &'a StatusInputs<'_>) -> Option<&'a str> {
 }
 
 /// Returns the condition about a missing image-pull Secret or missing policies.
-fn missing<'a>(inputs: &'a StatusInputs<'_>) -> Option<&'a OptionalCondition> {
+fn missing<'a>(inputs: &'a StatusInputs<'_>) -> Option<&'a Condition> {
     let prerequisites = inputs.pull_secret.iter().chain(&inputs.resource_rules);
     prerequisites.into_iter().find(|condition| condition.status == Status::False)
 }

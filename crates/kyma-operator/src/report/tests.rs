@@ -127,7 +127,7 @@ fn trouble_with_the_target_leaves_what_is_known_of_modules() {
 fn a_stored_condition_of_the_former_type_is_renamed() {
     let lines = [line_in(State::Ready, Reason::Ready)];
     let nothing = KymaStatus::default();
-    let resource_rules = Some(OptionalCondition::of_resource_rules(&Ok(())));
+    let resource_rules = Some(prerequisites::resource_rules(&Ok(())));
     let before = status(&StatusInputs { resource_rules, ..inputs(&nothing, &lines, at(0)) });
     let mut stored = before.clone();
     let conditions = stored.conditions.iter_mut().flatten();
@@ -201,7 +201,7 @@ fn a_kyma_that_is_left_alone_says_so_and_keeps_the_rest() {
 fn a_pull_secret_that_is_not_copied_is_a_warning_and_nothing_is_told_where_none_is() {
     let failure = Failure::new(Reason::CopyNotAllowed, "Secret pull may not be copied");
     let with = |before, copied: Result<(), Failure>| StatusInputs {
-        pull_secret: Some(OptionalCondition::of_pull_secret(&copied)),
+        pull_secret: Some(prerequisites::pull_secret(&copied)),
         ..inputs(before, &[line_in(State::Ready, Reason::Ready)], at(0))
     };
     let nothing = KymaStatus::default();
@@ -221,12 +221,9 @@ fn a_pull_secret_that_is_not_copied_is_a_warning_and_nothing_is_told_where_none_
 
 #[test]
 fn a_wait_for_a_window_is_reported_until_the_next_decision() {
-    let told = OptionalCondition {
-        type_: types::MAINTENANCE_WINDOW,
-        status: condition::Status::False,
-        reason: Reason::AwaitingMaintenanceWindow,
-        message: "keda: it waits".into(),
-    };
+    let awaited = Reason::AwaitingMaintenanceWindow;
+    let told =
+        Condition::new(types::MAINTENANCE_WINDOW, Status::False, awaited).with_message("keda: it waits");
     let has = |status: &KymaStatus| {
         condition::get(status.conditions.as_deref().unwrap(), types::MAINTENANCE_WINDOW).is_some()
     };

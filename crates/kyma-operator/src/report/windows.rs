@@ -1,9 +1,8 @@
 //! The condition about maintenance windows.
 
 use kyma_api::Reason;
-use kyma_api::condition::{Status, types};
+use kyma_api::condition::{Condition, Status, types};
 
-use super::OptionalCondition;
 use crate::maintenance::SkipSource;
 use crate::resolve::{Decision, ResolvedModule, UpgradeWait};
 
@@ -14,27 +13,22 @@ pub(crate) fn is_awaited(resolved: &ResolvedModule) -> bool {
 
 /// Returns the condition about upgrades that wait for a window, or about windows that are skipped; `None` if neither
 /// applies.
-pub(crate) fn condition(decided: &[ResolvedModule], skips: Option<SkipSource>) -> Option<OptionalCondition> {
+pub(crate) fn condition(decided: &[ResolvedModule], skips: Option<SkipSource>) -> Option<Condition> {
     let waiting: Vec<(Reason, String)> = decided.iter().filter_map(waits).collect();
     let worst =
         waiting.iter().map(|(reason, _)| *reason).find(|reason| *reason != Reason::AwaitingMaintenanceWindow);
     if let Some((reason, _)) = waiting.first() {
         let message = waiting.iter().map(|(_, message)| message.as_str()).collect::<Vec<_>>().join("; ");
         let reason = worst.unwrap_or(*reason);
-        return Some(OptionalCondition {
-            type_: types::MAINTENANCE_WINDOW,
-            status: Status::False,
-            reason,
-            message,
-        });
+        return Some(Condition::new(types::MAINTENANCE_WINDOW, Status::False, reason).with_message(message));
     }
     let whose = match skips? {
         SkipSource::OnHub => "on the hub",
         SkipSource::OnTarget => "by the cluster's user",
     };
     let message = format!("no upgrade waits: skipMaintenanceWindows is set {whose}");
-    let reason = Reason::MaintenanceWindowSkipped;
-    Some(OptionalCondition { type_: types::MAINTENANCE_WINDOW, status: Status::True, reason, message })
+    let skipped = Condition::new(types::MAINTENANCE_WINDOW, Status::True, Reason::MaintenanceWindowSkipped);
+    Some(skipped.with_message(message))
 }
 
 fn waits(resolved: &ResolvedModule) -> Option<(Reason, String)> {
