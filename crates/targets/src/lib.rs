@@ -9,6 +9,7 @@
 //!   streams that components share.
 //! - [`classify`] turns an error of a call into a [`TargetError`] with a class and a reason.
 //! - [`compare`] verifies the identity of a cluster.
+//! - [`ensure_namespace`] creates a namespace unless it exists.
 
 mod access;
 mod account;
@@ -30,6 +31,7 @@ mod identity;
 mod identity_cache;
 mod kubeconfig;
 mod limits;
+mod namespace;
 mod notices;
 mod request;
 mod secret_key;
@@ -55,6 +57,7 @@ pub use identity::{
 };
 pub use kubeconfig::{Kubeconfig, KubeconfigError, decode_text};
 pub use limits::{BreakerLimits, Limits, WatchPace};
+pub use namespace::{create_namespace, ensure_namespace};
 pub use notices::TargetEvent;
 pub use secret_key::SecretKey;
 pub use target::Target;
