@@ -21,6 +21,12 @@ pub const MANAGED_BY_KYMA: &str = "kyma";
 pub const WATCHED_BY: &str = "operator.kyma-project.io/watched-by";
 /// Value of [`WATCHED_BY`].
 pub const WATCHED_BY_KYMA: &str = "kyma";
+/// Labels of the namespace of Kyma on a target, with their values as in KLM. Other parts of Kyma read them.
+pub const TARGET_NAMESPACE_LABELS: [(&str, &str); 3] = [
+    (MANAGED_BY, MANAGED_BY_KYMA),
+    ("istio-injection", "enabled"),
+    ("namespaces.warden.kyma-project.io/validate", "enabled"),
+];
 /// `true` on a Kyma or a component: it is not reconciled, but its deletion continues.
 pub const SKIP_RECONCILIATION: &str = "operator.kyma-project.io/skip-reconciliation";
 /// On a Kyma and its KLM Manifests: Kyma Lifecycle Manager (KLM) hands it over to these operators. KLM does not know

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use kube_runtime::wait::{Condition as _, conditions::is_crd_established};
 use kyma_api::{Reason, annotations, crds, labels};
 use kyma_object_set::{CREATED_BY, drift::fingerprint};
-use kyma_sdk::{Failure, create_new, find_object, is_conflict};
+use kyma_sdk::{Failure, create_new, find_object};
 use kyma_targets::Target;
 use semver::Version;
 use serde_json::{Value, json};
@@ -27,25 +26,10 @@ pub(crate) fn catalogue_crds() -> [CustomResourceDefinition; 2] {
 
 /// Creates the namespace if it is missing. It has no owner.
 pub(crate) async fn ensure_namespace(target: &Target, name: &str) -> Result<(), Failure> {
-    let api: Api<Namespace> = Api::all(target.client());
-    let failed = |error: kube::Error| Failure::target(&format!("ensure namespace {name}"), &error);
-    if api.get_opt(name).await.map_err(failed)?.is_some() {
-        return Ok(());
-    }
-    let labels = BTreeMap::from([
-        (labels::MANAGED_BY, labels::MANAGED_BY_KYMA),
-        // As KLM sets them: other parts of Kyma read these labels.
-        ("istio-injection", "enabled"),
-        ("namespaces.warden.kyma-project.io/validate", "enabled"),
-    ]);
-    let body = json!({ "metadata": { "name": name, "labels": labels } });
-    let body: Namespace = serde_json::from_value(body)
-        .map_err(|error| Failure::new(Reason::Internal, format!("namespace: {error}")))?;
-    let manager = Some(format!("{FIELD_MANAGER}-create"));
-    match api.create(&PostParams { field_manager: manager, ..PostParams::default() }, &body).await {
-        Err(error) if !is_conflict(&error) => Err(failed(error)),
-        _ => Ok(()),
-    }
+    let (client, manager) = (target.client(), format!("{FIELD_MANAGER}-create"));
+    let ensured =
+        kyma_targets::ensure_namespace(&client, name, &labels::TARGET_NAMESPACE_LABELS, &manager).await;
+    ensured.map(drop).map_err(|error| Failure::target(&format!("ensure namespace {name}"), &error))
 }
 
 /// State of the catalogue's CRDs on a target.

@@ -3,10 +3,9 @@
 use std::{collections::HashSet, fmt::Debug, pin::pin, sync::Arc};
 
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{ApiResource, Patch, PatchParams, PostParams},
+    api::{ApiResource, Patch, PatchParams},
     core::DynamicObject,
 };
 use kube_runtime::reflector::ObjectRef;
@@ -237,21 +236,9 @@ impl<R: ComponentResource> Context<R> {
     /// # Errors
     /// The target does not answer or forbids it.
     pub async fn ensure_namespace(&self, name: &str) -> Result<(), Failure> {
-        let api: Api<Namespace> = Api::all(self.target.client());
-        let action = format!("make namespace {name}");
-        let failed = |error: kube::Error| Failure::target(&action, &error);
-        if api.get_metadata_opt(name).await.map_err(failed)?.is_some() {
-            return Ok(());
-        }
-        let mut namespace = Namespace::default();
-        namespace.metadata.name = Some(name.to_owned());
-        let params =
-            PostParams { field_manager: Some(format!("{}-create", self.manager)), ..PostParams::default() };
-        match api.create(&params, &namespace).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-            Err(error) => Err(failed(error)),
-        }
+        let (client, manager) = (self.target.client(), format!("{}-create", self.manager));
+        let ensured = kyma_targets::ensure_namespace(&client, name, &[], &manager).await;
+        ensured.map(drop).map_err(|error| Failure::target(&format!("make namespace {name}"), &error))
     }
 
     /// Deletes an object on the target that this component created; returns true once the object is gone. Objects of

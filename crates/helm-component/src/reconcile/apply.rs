@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{ListParams, PartialObjectMeta, PostParams};
+use kube::api::{ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt};
 use kyma_api::condition::{self, types};
 use kyma_api::{Adopt, HelmComponent, Reason, klm, names};
@@ -14,6 +14,7 @@ use kyma_object_set::{
     GroupKind, Identity, IgnoredFields, Inventory, Object, ObjectSet, ObservedObject, is_autoscaler,
 };
 use kyma_sdk::Failure;
+use kyma_targets::create_namespace;
 
 use super::terminating_namespaces::fault_of;
 use super::{Pass, failure};
@@ -63,15 +64,12 @@ impl Pass<'_> {
             Err(kube::Error::Api(status)) if status.code == 403 => {}
             Err(error) => return Err(Failure::target(&format!("read Namespace {name}"), &error)),
         }
-        let mut namespace = Namespace::default();
-        namespace.metadata.name = Some(name.clone());
-        let params = PostParams { field_manager: Some(self.ownership.creator()), ..PostParams::default() };
-        match namespaces.create(&params, &namespace).await {
-            Ok(_) => {
+        match create_namespace(&self.cluster.client, name, &[], &self.ownership.creator()).await {
+            Ok(true) => {
                 known_namespaces.record_read(target, name);
                 Ok(())
             }
-            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            Ok(false) => Ok(()),
             Err(error) => Err(Failure::target(&format!("create Namespace {name}"), &error)),
         }
     }

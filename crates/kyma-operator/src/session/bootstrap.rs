@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, CustomResourceExt, ResourceExt};
 use kyma_api::{Kyma, annotations, labels, names};
-use kyma_sdk::{KymaKey, create_new, find_object, is_conflict};
+use kyma_sdk::{KymaKey, create_new, find_object};
 use kyma_targets::Target;
 use serde_json::{Value, json};
 
@@ -16,13 +16,6 @@ use crate::owned_fields;
 use crate::resolve::compare;
 use crate::state::State;
 use crate::{CREATE_FIELD_MANAGER, FIELD_MANAGER};
-
-/// Labels of the target's namespace under KLM, which other parts of Kyma read.
-const NAMESPACE_LABELS: [(&str, &str); 3] = [
-    (labels::MANAGED_BY, labels::MANAGED_BY_KYMA),
-    ("istio-injection", "enabled"),
-    ("namespaces.warden.kyma-project.io/validate", "enabled"),
-];
 
 /// Ensures namespace and CRD. Returns how many of them were written.
 pub(super) async fn ensure_namespace_and_crd(
@@ -37,26 +30,19 @@ pub(super) async fn ensure_namespace_and_crd(
 
 /// Ensures the namespace and its labels. Returns true if it was written.
 pub(super) async fn ensure_namespace(target: &Target, name: &str) -> Result<bool, Error> {
-    let api: Api<Namespace> = Api::all(target.client());
-    let set: BTreeMap<&str, &str> = NAMESPACE_LABELS.into_iter().collect();
-    let body =
-        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": set } });
+    let (client, set) = (target.client(), labels::TARGET_NAMESPACE_LABELS);
     let failed = |source| Error::EnsureNamespace { name: name.to_owned(), source };
-    let Some(live) = api.get_opt(name).await.map_err(failed)? else {
-        let body: Namespace = serde_json::from_value(body)
-            .map_err(|source| Error::Compose { what: "the namespace", source })?;
-        let params =
-            PostParams { field_manager: Some(CREATE_FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        return match api.create(&params, &body).await {
-            Err(error) if !is_conflict(&error) => Err(failed(error)),
-            _ => Ok(true),
-        };
-    };
-    let actual = live.labels();
+    let found = kyma_targets::ensure_namespace(&client, name, &set, CREATE_FIELD_MANAGER).await;
+    let Some(found) = found.map_err(failed)? else { return Ok(true) };
+    let actual = found.labels.unwrap_or_default();
     if set.iter().all(|(name, value)| actual.get(*name).is_some_and(|actual| actual == value)) {
         return Ok(false);
     }
-    api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&body))
+    let set: BTreeMap<&str, &str> = set.into_iter().collect();
+    let body =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": set } });
+    Api::<Namespace>::all(client)
+        .patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&body))
         .await
         .map(|_| true)
         .map_err(failed)
@@ -135,6 +121,7 @@ fn is_current(live: &CustomResourceDefinition, desired: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use kyma_sdk::is_conflict;
     use testbed::{Answer, RequestMatcher, ScriptedServer};
 
     use super::*;

@@ -5,17 +5,16 @@ use std::pin::pin;
 use clap::Args;
 use futures::{StreamExt as _, stream};
 use indicatif::{ProgressBar, ProgressStyle};
-use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, ResourceExt as _,
-    api::{DynamicObject, Patch, PatchParams, PostParams},
+    api::{DynamicObject, Patch, PatchParams},
 };
 use kyma_api::{Kyma, TargetIdentity, annotations};
 use kyma_sdk::targets::{
-    self, Mismatch, STAMP_NAMESPACE, Stamp, Target, TargetRecord, Verdict, adopt, classify, compare, record,
-    recorded as recorded_on,
+    self, Mismatch, STAMP_NAMESPACE, Stamp, Target, TargetRecord, Verdict, adopt, classify, compare,
+    create_namespace, record, recorded as recorded_on,
 };
-use kyma_sdk::{is_conflict, target_record, verdict_failure};
+use kyma_sdk::{target_record, verdict_failure};
 use serde_json::{Value, json};
 
 use super::connection::{ConnectionArgs, Start, uid_of};
@@ -277,14 +276,8 @@ impl Adoption {
 
     /// Ensures the namespace of the stamp. It has no owner.
     async fn namespace(&self) -> Result<(), Error> {
-        let namespaces: Api<Namespace> = Api::all(self.target.client());
-        let mut namespace = Namespace::default();
-        namespace.metadata.name = Some(STAMP_NAMESPACE.to_owned());
-        let params = PostParams { field_manager: Some("kymactl-create".to_owned()), ..PostParams::default() };
-        match namespaces.create(&params, &namespace).await {
-            Err(error) if !is_conflict(&error) => Err(kyma_sdk::Failure::from(classify(&error)).into()),
-            _ => Ok(()),
-        }
+        let created = create_namespace(&self.target.client(), STAMP_NAMESPACE, &[], "kymactl-create").await;
+        created.map(drop).map_err(|error| kyma_sdk::Failure::from(classify(&error)).into())
     }
 }
 
