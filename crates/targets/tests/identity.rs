@@ -8,16 +8,15 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use futures::future::BoxFuture;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use kyma_api::Reason;
 use kyma_targets::{
     AccessPolicy, Claim, Fence, FencingGeneration, KymaId, Ledger, Limits, Mismatch, STAMP_NAMESPACE, Stamp,
-    Target, TargetError, TargetRecord, Targets, Verdict, classify, compare,
+    Target, TargetError, TargetRecord, Targets, Verdict, classify, compare, create_namespace,
 };
 use parking_lot::Mutex;
-use serde_json::from_value;
 use testbed::{Access, Credentials, SharedTestEnv};
 
 static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
@@ -48,15 +47,6 @@ async fn claim(hub: &Target, kyma: &str) -> Result<Claim> {
     })
 }
 
-async fn ensure_namespace(target: &Target) -> Result<()> {
-    let namespace = from_value(serde_json::json!({"metadata": {"name": STAMP_NAMESPACE}}))?;
-    let created = Api::<Namespace>::all(target.client()).create(&PostParams::default(), &namespace).await;
-    match created {
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-        other => Ok(other.map(drop)?),
-    }
-}
-
 #[tokio::test]
 async fn first_contact_stamps_and_everybody_else_is_refused() -> Result<()> {
     let (hub, cluster) = (TEST_ENV.cluster("hub", |b| b).await?, TEST_ENV.cluster("stamped", |b| b).await?);
@@ -73,7 +63,7 @@ async fn first_contact_stamps_and_everybody_else_is_refused() -> Result<()> {
     };
     let missing = target.put_stamp(&stamp, &found).await;
     assert!(matches!(missing, Err(TargetError::Api { code: 404, .. })), "{missing:?}");
-    ensure_namespace(&target).await?;
+    create_namespace(&target.client(), STAMP_NAMESPACE, &[], "tester").await?;
     target.put_stamp(&stamp, &found).await?;
 
     let found = target.identify().await?;
@@ -122,7 +112,7 @@ async fn nothing_is_written_by_a_hub_that_did_not_order_the_last_change() -> Res
     else {
         anyhow::bail!("a first contact was expected");
     };
-    ensure_namespace(&target).await?;
+    create_namespace(&target.client(), STAMP_NAMESPACE, &[], "tester").await?;
     target.put_stamp(&stamp, &found).await?;
     let generation = |text: &str| Some(text.parse::<FencingGeneration>().unwrap());
     let ledger = Arc::new(OnRecord(Mutex::new(Some(record.clone()))));
