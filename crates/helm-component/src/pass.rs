@@ -111,7 +111,8 @@ impl Pass<'_> {
     }
 }
 
-/// Steps that this reconcile completed.
+/// Steps that this reconcile completed, with their results. The plan decides on failures among these; for example, a
+/// rollback or a repair follows. Any other failure ends the pass.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
 #[derive(Debug, Default)]
 pub(crate) struct CompletedSteps {
@@ -143,7 +144,6 @@ pub(crate) struct CompletedSteps {
     pub(crate) removal: Option<Result<Vec<String>, Failure>>,
     /// The webhook that did not answer a request of the removal.
     pub(crate) dead_webhook: Option<String>,
-    pub(crate) load: Option<Failure>,
     /// Whether objects were read whose health was determined by other rules.
     pub(crate) judged: bool,
     /// Whether the causes that hold up objects were read.

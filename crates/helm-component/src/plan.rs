@@ -1,7 +1,8 @@
 //! Decides on the next step of a component from the observed state alone. Pure.
 //!
 //! [`next`] is asked again after every step, with the step's outcome in [`Observed`]; it ends with a [`StopReason`].
-//! A step that failed leaves its [`Failure`] behind, so the machine never tries one twice in a pass.
+//! The failure of a step is part of [`Observed`] if it decides on further steps; any other failure ends the pass. So
+//! no step that failed is tried twice in a pass.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -51,6 +51,14 @@ use crate::watch_wait::{WATCH_SYNC_TIMEOUT, WatchWait};
 /// are a bug.
 const MAX_STEPS: usize = 48;
 
+/// Outcome of a step that did not fail.
+enum StepOutcome {
+    /// The plan decides on the next step.
+    Continue,
+    /// The pass ends.
+    Stop(StopReason),
+}
+
 /// Time that a kind may take from established to served, and the pause before a retry that will soon succeed.
 const SERVED_DELAY: Duration = Duration::from_millis(200);
 
@@ -143,58 +151,64 @@ impl<'a> Pass<'a> {
             let seen = observe::observe(self);
             let step = plan::next(&seen);
             let loads_desired = step == Step::Load && seen.content == Content::Stale;
-            match step {
-                Step::Load => self.load().await,
-                Step::Watch => self.watch(),
-                Step::Rediscover => self.rediscover().await,
-                Step::ReadExistingInstallation => self.read_existing_installation().await,
-                Step::FindHelmRelease => self.find_helm_release().await,
-                Step::Namespace => self.namespace().await,
-                Step::ApplyCrds => self.apply_crds(&seen).await,
-                Step::Hooks(event) => self.run_hooks(event).await,
-                Step::Apply => self.apply(&seen).await,
-                Step::Prune(_) if self.half_time().is_some_and(|half| Instant::now() >= half) => {
-                    self.context.waker().wake();
-                    let stop_reason = StopReason::Progressing(vec![
-                        "the next pass, which removes what is left over".to_owned(),
-                    ]);
-                    return Ok((stop_reason, seen));
+            match Box::pin(self.execute(step, &seen)).await {
+                Ok(StepOutcome::Continue) => {}
+                Ok(StepOutcome::Stop(stop_reason)) => return Ok((stop_reason, seen)),
+                Err(failure) if loads_desired && self.end_failed_retry(&failure) => {}
+                Err(failure) => {
+                    let seen = observe::observe(self);
+                    return Ok((self.stop_after(failure), seen));
                 }
-                Step::Prune(surplus) => self.prune(surplus, &seen).await,
-                Step::Record(status) => self.record_release(status).await,
-                Step::DefaultResource => self.default_resource().await,
-                Step::ConfirmDefaultResource => self.confirm_default_resource().await,
-                Step::StoreRollbackTarget => self.store_rollback_target().await,
-                Step::RollBack(failure) => self.roll_back(failure).await,
-                Step::Retry => self.retry().await,
-                Step::Test => self.run_tests().await,
-                Step::Sweep => self.sweep().await,
-                Step::Judge => self.judge_health(&seen).await,
-                Step::ReadCauses => self.read_causes(&seen).await,
-                Step::Remove => self.remove(&seen).await,
-                Step::Stop(StopReason::WaitingForSync) => {
-                    let stop_reason = self
-                        .check_target()
-                        .await
-                        .map_or_else(StopReason::Failed, |()| StopReason::WaitingForSync);
-                    return Ok((stop_reason, seen));
-                }
-                Step::Stop(stop_reason) => return Ok((stop_reason, seen)),
-            }
-            if let Some(failure) = self.done.load.take() {
-                if loads_desired && self.end_failed_retry(&failure) {
-                    continue;
-                }
-                let seen = observe::observe(self);
-                let Some(Err(blocked)) = self.done.removal.clone() else {
-                    return Ok((StopReason::Failed(failure), seen));
-                };
-                // The cause that blocks the removal takes precedence in the status.
-                tracing::warn!(component = %self.key.name, %failure, "drift is not put right");
-                return Ok((StopReason::Failed(blocked), seen));
             }
         }
         Err(Failure::new(Reason::Internal, "the pass did not come to an end"))
+    }
+
+    /// Executes one step. A failure that the plan decides on is kept in [`CompletedSteps`]; any other one is returned
+    /// and ends the pass.
+    async fn execute(&mut self, step: Step, seen: &plan::Observed) -> Result<StepOutcome, Failure> {
+        match step {
+            Step::Load => self.load().await?,
+            Step::Watch => self.watch()?,
+            Step::Rediscover => self.rediscover().await?,
+            Step::ReadExistingInstallation => self.read_existing_installation().await?,
+            Step::FindHelmRelease => self.find_helm_release().await?,
+            Step::Namespace => self.namespace().await?,
+            Step::ApplyCrds => self.apply_crds(seen).await?,
+            Step::Hooks(event) => self.run_hooks(event).await,
+            Step::Apply => self.apply(seen).await?,
+            Step::Prune(_) if self.half_time().is_some_and(|half| Instant::now() >= half) => {
+                self.context.waker().wake();
+                let next_pass = "the next pass, which removes what is left over".to_owned();
+                return Ok(StepOutcome::Stop(StopReason::Progressing(vec![next_pass])));
+            }
+            Step::Prune(surplus) => self.prune(surplus, seen).await,
+            Step::Record(status) => self.record_release(status).await,
+            Step::DefaultResource => self.default_resource().await,
+            Step::ConfirmDefaultResource => self.confirm_default_resource().await,
+            Step::StoreRollbackTarget => self.store_rollback_target().await,
+            Step::RollBack(failure) => self.roll_back(failure).await?,
+            Step::Retry => self.retry().await?,
+            Step::Test => self.run_tests().await,
+            Step::Sweep => self.sweep().await?,
+            Step::Judge => self.judge_health(seen).await?,
+            Step::ReadCauses => self.read_causes(seen).await,
+            Step::Remove => self.remove(seen).await,
+            Step::Stop(StopReason::WaitingForSync) => {
+                self.check_target().await?;
+                return Ok(StepOutcome::Stop(StopReason::WaitingForSync));
+            }
+            Step::Stop(stop_reason) => return Ok(StepOutcome::Stop(stop_reason)),
+        }
+        Ok(StepOutcome::Continue)
+    }
+
+    /// Returns the reason to stop after the failure of a step. The cause that blocks a removal takes precedence in the
+    /// status.
+    fn stop_after(&self, failure: Failure) -> StopReason {
+        let Some(Err(blocked)) = self.done.removal.clone() else { return StopReason::Failed(failure) };
+        tracing::warn!(component = %self.key.name, %failure, "drift is not put right");
+        StopReason::Failed(blocked)
     }
 
     /// Checks that the target answers, since streams that cannot connect report nothing.

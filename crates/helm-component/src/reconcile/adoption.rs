@@ -24,11 +24,9 @@ use crate::release::Release;
 
 impl Pass<'_> {
     /// Reads Helm's record of a release of the same name, once, and adds its objects to the inventory.
-    pub(super) async fn find_helm_release(&mut self) {
+    pub(super) async fn find_helm_release(&mut self) -> Result<(), Failure> {
         self.done.helm_release_read = true;
-        if let Err(failure) = self.adopt_helm_release().await {
-            self.done.load = Some(failure);
-        }
+        self.adopt_helm_release().await
     }
 
     async fn adopt_helm_release(&mut self) -> Result<(), Failure> {

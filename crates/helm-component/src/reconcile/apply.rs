@@ -26,11 +26,10 @@ pub(super) const PARALLEL: usize = 8;
 
 impl Pass<'_> {
     /// Creates the release's namespace if it is missing. It belongs to the user from then on.
-    pub(super) async fn namespace(&mut self) {
-        match self.ensure_namespace().await {
-            Ok(()) => self.state.namespace_ready = true,
-            Err(failure) => self.done.load = Some(failure),
-        }
+    pub(super) async fn namespace(&mut self) -> Result<(), Failure> {
+        self.ensure_namespace().await?;
+        self.state.namespace_ready = true;
+        Ok(())
     }
 
     async fn ensure_namespace(&mut self) -> Result<(), Failure> {
@@ -76,8 +75,8 @@ impl Pass<'_> {
 
     /// Applies CRDs alone, since hooks may need their kinds. A refused CRD stops the hooks; all other results are
     /// processed by the complete apply.
-    pub(super) async fn apply_crds(&mut self, seen: &plan::Observed) {
-        let Some(loaded) = self.state.loaded.clone() else { return };
+    pub(super) async fn apply_crds(&mut self, seen: &plan::Observed) -> Result<(), Failure> {
+        let Some(loaded) = self.state.loaded.clone() else { return Ok(()) };
         self.done.crds_applied = true;
         self.record_prune_baseline(&loaded);
         let due: BTreeSet<&Identity> = seen
@@ -90,22 +89,16 @@ impl Pass<'_> {
         let crds = loaded.prepared.objects.iter().filter(|object| is_due(&object.identity()));
         let set = ObjectSet::new(crds.cloned().collect());
         let held = self.proven(seen.set_back);
-        if let Err(failure) = self.mark_recorded_incomplete(&loaded, false).await {
-            self.done.load = Some(failure);
-            return;
+        self.mark_recorded_incomplete(&loaded, false).await?;
+        let applied = self.send(&set, &held, &self.observed(seen), &|_| true).await?;
+        self.take_refused_crds(&applied);
+        self.state.recorded.inventory = applied.inventory;
+        self.state.is_cut_off = false;
+        if let Ok(kinds) = self.cluster.discovery.kinds(&self.cluster.client).await {
+            self.kinds = kinds;
+            self.rescope();
         }
-        match self.send(&set, &held, &self.observed(seen), &|_| true).await {
-            Ok(applied) => {
-                self.take_refused_crds(&applied);
-                self.state.recorded.inventory = applied.inventory;
-                self.state.is_cut_off = false;
-                if let Ok(kinds) = self.cluster.discovery.kinds(&self.cluster.client).await {
-                    self.kinds = kinds;
-                    self.rescope();
-                }
-            }
-            Err(failure) => self.done.load = Some(failure),
-        }
+        Ok(())
     }
 
     /// Stores the failures of refused CRDs. Failing webhooks do not count: their backend may be part of the remaining
@@ -124,26 +117,17 @@ impl Pass<'_> {
     }
 
     /// Applies pending objects, stage by stage.
-    pub(super) async fn apply(&mut self, seen: &plan::Observed) {
-        let Some(loaded) = self.state.loaded.clone() else { return };
+    pub(super) async fn apply(&mut self, seen: &plan::Observed) -> Result<(), Failure> {
+        let Some(loaded) = self.state.loaded.clone() else { return Ok(()) };
         self.done.applied = true;
-        if let Err(failure) = self.record_hooks().await {
-            self.done.load = Some(failure);
-            return;
-        }
+        self.record_hooks().await?;
         self.record_prune_baseline(&loaded);
         let due = seen
             .objects
             .iter()
             .filter(|object| seen.needs_apply(object))
             .map(|object| object.identity.clone());
-        let due = match self.exclude_terminating_namespaces(seen, due.collect()).await {
-            Ok(due) => due,
-            Err(failure) => {
-                self.done.load = Some(failure);
-                return;
-            }
-        };
+        let due = self.exclude_terminating_namespaces(seen, due.collect()).await?;
         let objects = &loaded.prepared.objects;
         let set =
             ObjectSet::new(objects.iter().filter(|one| due.contains(&one.identity())).cloned().collect());
@@ -155,31 +139,16 @@ impl Pass<'_> {
             .collect();
         let observed = self.observed(seen);
         let held = self.proven(seen.set_back);
-        if let Err(failure) = self.mark_recorded_incomplete(&loaded, true).await {
-            self.done.load = Some(failure);
-            return;
-        }
-        let result = self.send(&set, &held, &observed, &|_| true).await;
+        self.mark_recorded_incomplete(&loaded, true).await?;
+        let applied = self.send(&set, &held, &observed, &|_| true).await;
+        // A failed apply may have sent objects, too.
         self.state.has_sent = true;
-        let result = match result {
-            Ok(applied) => self.send_over_the_foreign(&set, &observed, applied).await,
-            failed => failed,
-        };
-        let result = match result {
-            Ok(applied) => self.send_over_the_dead(&set, &observed, applied).await,
-            failed => failed,
-        };
-        let result = match result {
-            Ok(applied) => self.send_over_the_dropped(&set, seen, applied).await,
-            failed => failed,
-        };
-        match result {
-            Ok(applied) => {
-                self.count_repairs(&repaired, &applied);
-                self.take_applied(&loaded, applied).await;
-            }
-            Err(failure) => self.done.load = Some(failure),
-        }
+        let applied = self.send_over_the_foreign(&set, &observed, applied?).await?;
+        let applied = self.send_over_the_dead(&set, &observed, applied).await?;
+        let applied = self.send_over_the_dropped(&set, seen, applied).await?;
+        self.count_repairs(&repaired, &applied);
+        self.take_applied(&loaded, applied).await;
+        Ok(())
     }
 
     pub(super) async fn send(

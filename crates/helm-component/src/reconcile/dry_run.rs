@@ -35,17 +35,17 @@ impl Pass<'_> {
         while steps.next().is_some() {
             let seen = observe::observe(&self);
             match plan::next(&seen) {
-                Step::Load => self.load().await,
-                Step::Watch => self.watch(),
-                Step::Rediscover => self.rediscover().await,
-                Step::ReadExistingInstallation => self.read_existing_installation().await,
-                Step::FindHelmRelease => self.find_helm_release().await,
+                Step::Load => self.load().await?,
+                Step::Watch => self.watch()?,
+                Step::Rediscover => self.rediscover().await?,
+                Step::ReadExistingInstallation => self.read_existing_installation().await?,
+                Step::FindHelmRelease => self.find_helm_release().await?,
                 Step::Record(_) => self.count_as_recorded(),
                 Step::Namespace => result.namespace = self.missing_namespace(&dry_run).await?,
                 // CRDs are applied with everything else.
                 Step::ApplyCrds => self.done.crds_applied = true,
                 Step::Hooks(event) => result.hooks.extend(self.hooks_passed(event)),
-                Step::Apply => self.apply(&seen).await,
+                Step::Apply => self.apply(&seen).await?,
                 Step::Prune(surplus) => self.dry_run_prune(surplus, &seen, &mut result).await,
                 Step::DefaultResource => self.dry_run_default_resource(&mut result).await,
                 Step::Stop(StopReason::WaitingForSync) => {
@@ -55,22 +55,19 @@ impl Pass<'_> {
                 Step::Stop(stop_reason) => {
                     return Ok(self.dry_run_result(result, &dry_run, &seen, stop_reason));
                 }
-                Step::Judge => self.judge_health(&seen).await,
+                Step::Judge => self.judge_health(&seen).await?,
                 // Its result is only used after the apply.
                 Step::ReadCauses => self.done.causes_read = true,
                 Step::ConfirmDefaultResource => self.done.default_confirmed = true,
                 Step::StoreRollbackTarget => self.done.rollback_target = Some(Ok(())),
                 Step::Test => self.done.tests = Some(Ok(None)),
-                Step::Retry => self.retry().await,
+                Step::Retry => self.retry().await?,
                 Step::RollBack(failure) => {
                     return Ok(self.dry_run_result(result, &dry_run, &seen, StopReason::Failed(failure)));
                 }
-                Step::Sweep => self.sweep().await,
+                Step::Sweep => self.sweep().await?,
                 // A dry run of an installation removes nothing.
                 Step::Remove => break,
-            }
-            if let Some(failure) = self.done.load.take() {
-                return Err(failure);
             }
         }
         Err(Failure::new(Reason::Internal, "the dry run did not end"))

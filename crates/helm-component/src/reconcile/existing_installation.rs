@@ -9,11 +9,9 @@ use crate::plan::ExistingInstallation;
 
 impl Pass<'_> {
     /// Reads the objects that show the version. A change of an object that blocks the module requeues the component.
-    pub(super) async fn read_existing_installation(&mut self) {
-        match self.find_existing_installation().await {
-            Ok(found) => self.done.existing_installation = Some(found),
-            Err(failure) => self.done.load = Some(failure),
-        }
+    pub(super) async fn read_existing_installation(&mut self) -> Result<(), Failure> {
+        self.done.existing_installation = Some(self.find_existing_installation().await?);
+        Ok(())
     }
 
     async fn find_existing_installation(&self) -> Result<ExistingInstallation, Failure> {

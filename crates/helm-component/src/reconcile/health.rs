@@ -45,19 +45,18 @@ impl Pass<'_> {
     }
 
     /// Reads objects whose health was determined by other rules, and the StorageClasses of claims that no Pod uses.
-    pub(super) async fn judge_health(&mut self, seen: &plan::Observed) {
+    pub(super) async fn judge_health(&mut self, seen: &plan::Observed) -> Result<(), Failure> {
         self.done.judged = true;
         let snapshot = self.snapshot();
         self.state.classes = self.waiting_classes(classes(&snapshot, &seen.objects)).await;
         if snapshot.unjudged.is_empty() {
-            return;
+            return Ok(());
         }
         let this = &*self;
         let reads = stream::iter(snapshot.unjudged).map(|identity| this.read_and_judge(identity));
-        match reads.buffer_unordered(MAX_PARALLEL_READS).try_collect::<()>().await {
-            Ok(()) => self.shared.target_cache.all_judged(&self.context.target, &self.key),
-            Err(failure) => self.done.load = Some(failure),
-        }
+        reads.buffer_unordered(MAX_PARALLEL_READS).try_collect::<()>().await?;
+        self.shared.target_cache.all_judged(&self.context.target, &self.key);
+        Ok(())
     }
 
     async fn read_and_judge(&self, identity: Identity) -> Result<(), Failure> {

@@ -33,34 +33,30 @@ use crate::watch_wait::WatchWait;
 const PULL_SECRET_KEY: &str = ".dockerconfigjson";
 
 impl Pass<'_> {
-    /// Loads the content; a failure ends the pass.
-    pub(super) async fn load(&mut self) {
+    /// Loads the content.
+    pub(super) async fn load(&mut self) -> Result<(), Failure> {
         let loaded = match self.loaded().await {
             Ok(loaded) => self.recordable(loaded).await,
             failed => failed,
         };
-        match loaded {
-            Ok(loaded) => {
-                self.report_warnings(&loaded);
-                self.state.loaded = Some(loaded);
-                // The content may bring kinds that are not watched yet.
-                self.done.watching = false;
-                self.rescope();
-            }
-            Err(failure) => {
-                self.done.load = Some(failure);
-                if self.state.render_awaits_kinds {
-                    self.watch_arrivals();
-                }
-            }
+        if loaded.is_err() && self.state.render_awaits_kinds {
+            self.watch_arrivals();
         }
+        let loaded = loaded?;
+        self.report_warnings(&loaded);
+        self.state.loaded = Some(loaded);
+        // The content may bring kinds that are not watched yet.
+        self.done.watching = false;
+        self.rescope();
+        Ok(())
     }
 
     /// Watches for new kinds after a failed render, since one of them may resolve it.
     fn watch_arrivals(&mut self) {
-        let failure = self.done.load.take();
-        self.watch();
-        self.done.load = failure.or(self.done.load.take());
+        if let Err(failure) = self.watch() {
+            // The failure of the render is reported instead.
+            tracing::debug!(component = %self.key.name, %failure, "new kinds are not watched");
+        }
     }
 
     /// Returns the content, unless the status could not hold the record of its objects.
@@ -183,7 +179,7 @@ impl Pass<'_> {
     }
 
     /// Subscribes to the watches of all kinds concerned.
-    pub(super) fn watch(&mut self) {
+    pub(super) fn watch(&mut self) -> Result<(), Failure> {
         let kinds = self.kinds_concerned();
         let kinds_may_come = observe::kinds_may_come(self);
         let manager = self.context.resource.spec.manager.as_ref();
@@ -192,25 +188,21 @@ impl Pass<'_> {
         let rules = self.rules.clone().unwrap_or_default();
         let judging = Judging { manager, rules };
         let (target_cache, target) = (&self.shared.target_cache, &self.context.target);
-        match target_cache.subscribe(target, &self.key, &kinds, &judging, &self.kinds, kinds_may_come) {
-            Ok(()) => self.done.watching = true,
-            Err(limit) => {
-                self.done.load = Some(Failure::new(Reason::TargetThrottled, limit.to_string()));
-            }
-        }
+        target_cache
+            .subscribe(target, &self.key, &kinds, &judging, &self.kinds, kinds_may_come)
+            .map_err(|limit| Failure::new(Reason::TargetThrottled, limit.to_string()))?;
+        self.done.watching = true;
+        Ok(())
     }
 
     /// Repeats discovery; the next step watches the kinds that it finds.
-    pub(super) async fn rediscover(&mut self) {
-        match self.rediscover_kinds().await {
-            Ok(()) => {
-                let now = Instant::now();
-                let watch_wait = self.state.watch_wait.unwrap_or_else(|| WatchWait::begin(now));
-                self.state.watch_wait = Some(watch_wait.after_discovery(now));
-                self.done.watching = false;
-            }
-            Err(failure) => self.done.load = Some(failure),
-        }
+    pub(super) async fn rediscover(&mut self) -> Result<(), Failure> {
+        self.rediscover_kinds().await?;
+        let now = Instant::now();
+        let watch_wait = self.state.watch_wait.unwrap_or_else(|| WatchWait::begin(now));
+        self.state.watch_wait = Some(watch_wait.after_discovery(now));
+        self.done.watching = false;
+        Ok(())
     }
 
     fn kinds_concerned(&self) -> BTreeSet<GroupKind> {

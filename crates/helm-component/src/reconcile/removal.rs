@@ -19,32 +19,29 @@ use crate::target_cache::Snapshot;
 
 impl Pass<'_> {
     /// Searches the target for the component's objects, if the inventory does not name them.
-    pub(super) async fn sweep(&mut self) {
+    pub(super) async fn sweep(&mut self) -> Result<(), Failure> {
         let swept = self.find_ours().await;
-        match swept {
-            Ok((found, resource)) => {
-                for (identity, entry) in &found {
-                    if !self.state.recorded.inventory.contains(identity) {
-                        self.state.recorded.inventory.insert(identity.clone(), entry.clone());
-                    }
-                }
-                if self.state.recorded.resource.is_none() {
-                    self.state.recorded.resource = resource;
-                }
-                let encoding = std::mem::take(&mut self.state.recorded.encoding);
-                if let InventoryEncoding::Unread(error) = &encoding {
-                    tracing::warn!(component = %self.key.name, %error, objects = found.len(),
-                        "what is the component's was found by its marks");
-                }
-                self.state.swept |= self.operation == Operation::Remove;
-                if !self.has_nothing() {
-                    // The result of an earlier removal step in this pass does not cover the objects that were found.
-                    self.done.removal = None;
-                }
-                self.done.watching = false;
+        let (found, resource) = swept.map_err(|failure| self.state.recorded.encoding.explain(failure))?;
+        for (identity, entry) in &found {
+            if !self.state.recorded.inventory.contains(identity) {
+                self.state.recorded.inventory.insert(identity.clone(), entry.clone());
             }
-            Err(failure) => self.done.load = Some(self.state.recorded.encoding.explain(failure)),
         }
+        if self.state.recorded.resource.is_none() {
+            self.state.recorded.resource = resource;
+        }
+        let encoding = std::mem::take(&mut self.state.recorded.encoding);
+        if let InventoryEncoding::Unread(error) = &encoding {
+            tracing::warn!(component = %self.key.name, %error, objects = found.len(),
+                "what is the component's was found by its marks");
+        }
+        self.state.swept |= self.operation == Operation::Remove;
+        if !self.has_nothing() {
+            // The result of an earlier removal step in this pass does not cover the objects that were found.
+            self.done.removal = None;
+        }
+        self.done.watching = false;
+        Ok(())
     }
 
     async fn find_ours(&mut self) -> Result<(Inventory, Option<CreatedResource>), Failure> {

@@ -104,13 +104,10 @@ impl Pass<'_> {
     }
 
     /// Rolls back to the stored release, since the desired one failed. Written to the hub before any object is applied.
-    pub(super) async fn roll_back(&mut self, failure: Failure) {
-        match self.begin_rollback(&failure).await {
-            Ok(()) => {
-                tracing::warn!(component = %self.key.name, %failure, "going back to the release before");
-            }
-            Err(error) => self.done.load = Some(error),
-        }
+    pub(super) async fn roll_back(&mut self, failure: Failure) -> Result<(), Failure> {
+        self.begin_rollback(&failure).await?;
+        tracing::warn!(component = %self.key.name, %failure, "going back to the release before");
+        Ok(())
     }
 
     async fn begin_rollback(&mut self, failure: &Failure) -> Result<(), Failure> {
@@ -142,18 +139,15 @@ impl Pass<'_> {
     }
 
     /// Tries the failed release again.
-    pub(super) async fn retry(&mut self) {
-        let Some(mut failed) = self.state.recorded.failed_revision.clone() else { return };
+    pub(super) async fn retry(&mut self) -> Result<(), Failure> {
+        let Some(mut failed) = self.state.recorded.failed_revision.clone() else { return Ok(()) };
         failed.retrying = true;
-        match self.context.checkpoint(fields(json!({"failedRevision": failed}))).await {
-            Ok(()) => {
-                self.state.recorded.failed_revision = Some(failed);
-                self.reset_pass(None);
-                self.remember();
-                self.retried = true;
-            }
-            Err(failure) => self.done.load = Some(failure),
-        }
+        self.context.checkpoint(fields(json!({"failedRevision": failed}))).await?;
+        self.state.recorded.failed_revision = Some(failed);
+        self.reset_pass(None);
+        self.remember();
+        self.retried = true;
+        Ok(())
     }
 
     /// Ends a retry whose content cannot be loaded: the installed release stays until the next retry. Reports whether
