@@ -251,9 +251,6 @@ fn default_resource(pass: &Pass<'_>) -> DefaultResource {
     else {
         return DefaultResource::None;
     };
-    if let Some(failure) = &pass.done.default_resource {
-        return DefaultResource::Failed(failure.clone());
-    }
     if pass.state.recorded.resource.is_some() {
         return DefaultResource::Created;
     }

@@ -138,7 +138,6 @@ pub(crate) struct CompletedSteps {
     pub(crate) pruned: Option<Result<(), Failure>>,
     /// Whether objects are still being deleted, or wait for such a deletion.
     pub(crate) pruning: bool,
-    pub(crate) default_resource: Option<Failure>,
     /// Whether the record of the default custom resource was compared with the target.
     pub(crate) default_confirmed: bool,
     pub(crate) removal: Option<Result<Vec<String>, Failure>>,

@@ -275,10 +275,8 @@ fn prune(seen: &Observed) -> Option<Step> {
 
 /// Returns the step after a complete apply: the default custom resource, then health.
 fn settle(seen: &Observed) -> Step {
-    match &seen.default_resource {
-        DefaultResource::Due => return Step::DefaultResource,
-        DefaultResource::Failed(fault) => return Step::Stop(StopReason::Failed(fault.clone())),
-        DefaultResource::None | DefaultResource::Created | DefaultResource::Unserved => {}
+    if seen.default_resource == DefaultResource::Due {
+        return Step::DefaultResource;
     }
     let own = seen.groups_of_own_crds();
     let missing: BTreeSet<String> = seen

@@ -184,7 +184,7 @@ impl<'a> Pass<'a> {
             }
             Step::Prune(surplus) => self.prune(surplus, seen).await,
             Step::Record(status) => self.record_release(status).await,
-            Step::DefaultResource => self.default_resource().await,
+            Step::DefaultResource => self.default_resource().await?,
             Step::ConfirmDefaultResource => self.confirm_default_resource().await,
             Step::StoreRollbackTarget => self.store_rollback_target().await,
             Step::RollBack(failure) => self.roll_back(failure).await?,

@@ -100,8 +100,6 @@ pub enum DefaultResource {
     Unserved,
     /// Requested, and its kind is served.
     Due,
-    /// Its creation failed in this pass.
-    Failed(Failure),
 }
 
 /// Previous installation of a module that was not applied yet.

@@ -15,14 +15,10 @@ use crate::observe::gvk_of;
 
 impl Pass<'_> {
     /// Creates the default custom resource, once.
-    pub(super) async fn default_resource(&mut self) {
-        match self.make_default_resource().await {
-            Ok(made) => {
-                self.state.recorded.resource = Some(made);
-                self.done.watching = false;
-            }
-            Err(failure) => self.done.default_resource = Some(failure),
-        }
+    pub(super) async fn default_resource(&mut self) -> Result<(), Failure> {
+        self.state.recorded.resource = Some(self.make_default_resource().await?);
+        self.done.watching = false;
+        Ok(())
     }
 
     async fn make_default_resource(&self) -> Result<CreatedResource, Failure> {

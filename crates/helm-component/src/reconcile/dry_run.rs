@@ -47,7 +47,12 @@ impl Pass<'_> {
                 Step::Hooks(event) => result.hooks.extend(self.hooks_passed(event)),
                 Step::Apply => self.apply(&seen).await?,
                 Step::Prune(surplus) => self.dry_run_prune(surplus, &seen, &mut result).await,
-                Step::DefaultResource => self.dry_run_default_resource(&mut result).await,
+                Step::DefaultResource => {
+                    if let Err(failure) = self.dry_run_default_resource(&mut result).await {
+                        let stop_reason = StopReason::Failed(failure);
+                        return Ok(self.dry_run_result(result, &dry_run, &seen, stop_reason));
+                    }
+                }
                 Step::Stop(StopReason::WaitingForSync) => {
                     self.wait_for_watches(until).await?;
                     steps = 0..MAX_STEPS;
@@ -144,14 +149,11 @@ impl Pass<'_> {
         });
     }
 
-    async fn dry_run_default_resource(&mut self, result: &mut DryRunResult) {
-        match self.default_resource_due().await {
-            Ok((made, object)) => {
-                self.state.recorded.resource = Some(made);
-                result.default_resource = object;
-            }
-            Err(failure) => self.done.default_resource = Some(failure),
-        }
+    async fn dry_run_default_resource(&mut self, result: &mut DryRunResult) -> Result<(), Failure> {
+        let (made, object) = self.default_resource_due().await?;
+        self.state.recorded.resource = Some(made);
+        result.default_resource = object;
+        Ok(())
     }
 
     /// Returns the default custom resource and the object to create; no object if it exists already.
