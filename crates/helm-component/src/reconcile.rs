@@ -8,6 +8,7 @@ mod apply;
 mod chart_tests;
 mod default_resource;
 mod dry_run;
+mod executor;
 mod existing_installation;
 mod health;
 mod history;
@@ -47,17 +48,11 @@ use crate::release_names;
 use crate::report::{ReconcileResult, StatusSummary};
 use crate::watch_wait::{WATCH_SYNC_TIMEOUT, WatchWait};
 
+use executor::{Executor, StepOutcome};
+
 /// Maximum number of steps of one pass. Each step occurs once or twice for both installation and rollback, so more
 /// are a bug.
 const MAX_STEPS: usize = 48;
-
-/// Outcome of a step that did not fail.
-enum StepOutcome {
-    /// The plan decides on the next step.
-    Continue,
-    /// The pass ends.
-    Stop(StopReason),
-}
 
 /// Time that a kind may take from established to served, and the pause before a retry that will soon succeed.
 const SERVED_DELAY: Duration = Duration::from_millis(200);
@@ -140,20 +135,23 @@ impl<'a> Pass<'a> {
     /// Runs the pass to its end and stores the state.
     pub(crate) async fn run(mut self) -> Result<ReconcileResult, Failure> {
         self.note_finished();
-        let (stop_reason, seen) = Box::pin(self.steps()).await?;
+        let (stop_reason, seen) = Box::pin(self.steps(&mut Executor::Real)).await?;
         self.pack_record().await;
         Ok(self.end(stop_reason, &seen))
     }
 
     /// Executes steps until nothing more is to do in this pass.
-    async fn steps(&mut self) -> Result<(StopReason, plan::Observed), Failure> {
-        for _ in 0..MAX_STEPS {
+    async fn steps(&mut self, executor: &mut Executor<'_>) -> Result<(StopReason, plan::Observed), Failure> {
+        let mut steps = 0..MAX_STEPS;
+        while steps.next().is_some() {
             let seen = observe::observe(self);
             let step = plan::next(&seen);
             let loads_desired = step == Step::Load && seen.content == Content::Stale;
-            match Box::pin(self.execute(step, &seen)).await {
+            match Box::pin(self.execute(step, &seen, executor)).await {
                 Ok(StepOutcome::Continue) => {}
+                Ok(StepOutcome::ContinueAfterEvent) => steps = 0..MAX_STEPS,
                 Ok(StepOutcome::Stop(stop_reason)) => return Ok((stop_reason, seen)),
+                Err(failure) if executor.is_dry_run() => return Err(failure),
                 Err(failure) if loads_desired && self.end_failed_retry(&failure) => {}
                 Err(failure) => {
                     let seen = observe::observe(self);
@@ -161,46 +159,7 @@ impl<'a> Pass<'a> {
                 }
             }
         }
-        Err(Failure::new(Reason::Internal, "the pass did not come to an end"))
-    }
-
-    /// Executes one step. A failure that the plan decides on is kept in [`CompletedSteps`]; any other one is returned
-    /// and ends the pass.
-    async fn execute(&mut self, step: Step, seen: &plan::Observed) -> Result<StepOutcome, Failure> {
-        match step {
-            Step::Load => self.load().await?,
-            Step::Watch => self.watch()?,
-            Step::Rediscover => self.rediscover().await?,
-            Step::ReadExistingInstallation => self.read_existing_installation().await?,
-            Step::FindHelmRelease => self.find_helm_release().await?,
-            Step::Namespace => self.namespace().await?,
-            Step::ApplyCrds => self.apply_crds(seen).await?,
-            Step::Hooks(event) => self.run_hooks(event).await,
-            Step::Apply => self.apply(seen).await?,
-            Step::Prune(_) if self.half_time().is_some_and(|half| Instant::now() >= half) => {
-                self.context.waker().wake();
-                let next_pass = "the next pass, which removes what is left over".to_owned();
-                return Ok(StepOutcome::Stop(StopReason::Progressing(vec![next_pass])));
-            }
-            Step::Prune(surplus) => self.prune(surplus, seen).await,
-            Step::Record(status) => self.record_release(status).await,
-            Step::DefaultResource => self.default_resource().await?,
-            Step::ConfirmDefaultResource => self.confirm_default_resource().await,
-            Step::StoreRollbackTarget => self.store_rollback_target().await,
-            Step::RollBack(failure) => self.roll_back(failure).await?,
-            Step::Retry => self.retry().await?,
-            Step::Test => self.run_tests().await,
-            Step::Sweep => self.sweep().await?,
-            Step::Judge => self.judge_health(seen).await?,
-            Step::ReadCauses => self.read_causes(seen).await,
-            Step::Remove => self.remove(seen).await,
-            Step::Stop(StopReason::WaitingForSync) => {
-                self.check_target().await?;
-                return Ok(StepOutcome::Stop(StopReason::WaitingForSync));
-            }
-            Step::Stop(stop_reason) => return Ok(StepOutcome::Stop(stop_reason)),
-        }
-        Ok(StepOutcome::Continue)
+        Err(Failure::new(Reason::Internal, executor.unfinished()))
     }
 
     /// Returns the reason to stop after the failure of a step. The cause that blocks a removal takes precedence in the

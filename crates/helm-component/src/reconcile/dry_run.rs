@@ -1,4 +1,4 @@
-//! A pass that changes nothing: the same state machine decides, and its steps are dry runs or only noted.
+//! Dry run of a pass: the same loop follows the same plan, and changes are sent as dry runs or only noted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,24 @@ use kyma_object_set::{DryRun, Identity, remove};
 use kyma_sdk::Failure;
 use tokio::time::Instant;
 
+use super::executor::{Executor, StepOutcome};
 use super::prune::unconfirmed;
-use super::{MAX_STEPS, Pass, default_resource, failure};
+use super::{Pass, default_resource, failure};
 use crate::dry_run_result::{DryRunResult, EventHooks};
-use crate::observe;
-use crate::plan::{self, Observed, Step, StopReason};
+use crate::plan::{Observed, StopReason};
 
 /// Timeout for the watches to list the target's objects.
 const MAX_WATCH_WAIT: Duration = Duration::from_secs(30);
+
+/// State of a dry run.
+pub(super) struct DryRunState {
+    /// Objects that were sent as dry runs.
+    sent: Arc<DryRun>,
+    /// All other changes.
+    result: DryRunResult,
+    /// Time until which the watches must list the target's objects.
+    sync_deadline: Instant,
+}
 
 impl Pass<'_> {
     /// Determines the changes that a pass would make.
@@ -27,133 +37,17 @@ impl Pass<'_> {
     /// # Errors
     /// If the state of the target cannot be read.
     pub(crate) async fn dry_run(mut self) -> Result<DryRunResult, Failure> {
-        let dry_run = Arc::new(DryRun::default());
-        self.cluster.dry_run = Some(Arc::clone(&dry_run));
-        let mut result = DryRunResult::default();
-        let until = Instant::now() + MAX_WATCH_WAIT;
-        let mut steps = 0..MAX_STEPS;
-        while steps.next().is_some() {
-            let seen = observe::observe(&self);
-            match plan::next(&seen) {
-                Step::Load => self.load().await?,
-                Step::Watch => self.watch()?,
-                Step::Rediscover => self.rediscover().await?,
-                Step::ReadExistingInstallation => self.read_existing_installation().await?,
-                Step::FindHelmRelease => self.find_helm_release().await?,
-                Step::Record(_) => self.count_as_recorded(),
-                Step::Namespace => result.namespace = self.missing_namespace(&dry_run).await?,
-                // CRDs are applied with everything else.
-                Step::ApplyCrds => self.done.crds_applied = true,
-                Step::Hooks(event) => result.hooks.extend(self.hooks_passed(event)),
-                Step::Apply => self.apply(&seen).await?,
-                Step::Prune(surplus) => self.dry_run_prune(surplus, &seen, &mut result).await,
-                Step::DefaultResource => {
-                    if let Err(failure) = self.dry_run_default_resource(&mut result).await {
-                        let stop_reason = StopReason::Failed(failure);
-                        return Ok(self.dry_run_result(result, &dry_run, &seen, stop_reason));
-                    }
-                }
-                Step::Stop(StopReason::WaitingForSync) => {
-                    self.wait_for_watches(until).await?;
-                    steps = 0..MAX_STEPS;
-                }
-                Step::Stop(stop_reason) => {
-                    return Ok(self.dry_run_result(result, &dry_run, &seen, stop_reason));
-                }
-                Step::Judge => self.judge_health(&seen).await?,
-                // Its result is only used after the apply.
-                Step::ReadCauses => self.done.causes_read = true,
-                Step::ConfirmDefaultResource => self.done.default_confirmed = true,
-                Step::StoreRollbackTarget => self.done.rollback_target = Some(Ok(())),
-                Step::Test => self.done.tests = Some(Ok(None)),
-                Step::Retry => self.retry().await?,
-                Step::RollBack(failure) => {
-                    return Ok(self.dry_run_result(result, &dry_run, &seen, StopReason::Failed(failure)));
-                }
-                Step::Sweep => self.sweep().await?,
-                // A dry run of an installation removes nothing.
-                Step::Remove => break,
-            }
-        }
-        Err(Failure::new(Reason::Internal, "the dry run did not end"))
-    }
-
-    /// Waits until the watches deliver something.
-    async fn wait_for_watches(&self, until: Instant) -> Result<(), Failure> {
-        let silent =
-            |_| Failure::new(Reason::TargetTimeout, "the target's watches do not show what is there");
-        tokio::time::timeout_at(until, self.context.woken()).await.map_err(silent)
-    }
-
-    /// Returns the release's namespace, if it would be created.
-    async fn missing_namespace(&mut self, dry_run: &DryRun) -> Result<Option<String>, Failure> {
-        self.state.namespace_ready = true;
-        let release = self.inputs.as_ref().map_err(Clone::clone)?.release.clone();
-        if !release.create_namespace {
-            return Ok(None);
-        }
-        let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
-        let found = namespaces.get_metadata_opt(&release.namespace).await;
-        let found = found
-            .map_err(|error| Failure::target(&format!("read Namespace {}", release.namespace), &error))?;
-        dry_run.add_namespace(&release.namespace);
-        Ok(found.is_none().then_some(release.namespace))
+        let mut state = DryRunState::begin();
+        self.cluster.dry_run = Some(Arc::clone(&state.sent));
+        let (stop_reason, seen) = Box::pin(self.steps(&mut Executor::DryRun(&mut state))).await?;
+        Ok(state.end(self, &seen, stop_reason))
     }
 
     /// Counts Helm's record of the release as written, since it is no object of the chart.
-    fn count_as_recorded(&mut self) {
+    pub(super) fn count_as_recorded(&mut self) {
         self.done.history_tried = true;
         let digest = self.state.loaded.as_ref().map(|loaded| loaded.release.clone()).unwrap_or_default();
         self.state.recorded.release_record = Some(ReleaseRecord { digest, ..ReleaseRecord::default() });
-    }
-
-    /// Returns the hooks of an event, which count as passed from now on.
-    fn hooks_passed(&mut self, event: Event) -> Option<EventHooks> {
-        let loaded = self.state.loaded.as_ref()?;
-        let own = hooks::of_event(&loaded.prepared.hooks, event);
-        let names = own.iter().map(|hook| hook.name()).collect();
-        let now = jiff::Timestamp::now();
-        let run = hooks::begin(self.state.recorded.hooks.as_ref(), event, &loaded.release, now);
-        self.state.recorded.hooks = Some(Hooks { phase: HookPhase::Succeeded, ..run });
-        Some(EventHooks { event: event.as_str().to_owned(), hooks: names })
-    }
-
-    async fn dry_run_prune(&mut self, surplus: Vec<Identity>, seen: &Observed, result: &mut DryRunResult) {
-        self.adopt_strays(&surplus);
-        if let Err(failure) = self.claim_left(seen).await {
-            self.done.pruned = Some(Err(failure));
-            return;
-        }
-        let inventory = self.state.recorded.inventory.clone();
-        let plan = match self.prune_plan(&inventory, &self.new_owners(), seen) {
-            Ok(plan) => plan,
-            Err(blocked) => {
-                self.done.pruned = Some(Err(unconfirmed(&blocked)));
-                return;
-            }
-        };
-        let pruned =
-            remove::prune(&self.cluster, &plan, &inventory, &self.ownership, &self.shared.protection)
-                .boxed()
-                .await;
-        self.done.pruned = Some(match pruned {
-            Ok(removal) => {
-                self.state.recorded.inventory = removal.remaining(&inventory);
-                let failed = removal.failed.first().map(failure);
-                result.deleted = removal.waiting;
-                self.done.kept.extend(removal.kept.keys().chain(&result.deleted).cloned());
-                result.given_up = removal.kept.into_iter().collect();
-                failed.map_or(Ok(()), Err)
-            }
-            Err(error) => Err(failure(&error)),
-        });
-    }
-
-    async fn dry_run_default_resource(&mut self, result: &mut DryRunResult) -> Result<(), Failure> {
-        let (made, object) = self.default_resource_due().await?;
-        self.state.recorded.resource = Some(made);
-        result.default_resource = object;
-        Ok(())
     }
 
     /// Returns the default custom resource and the object to create; no object if it exists already.
@@ -163,23 +57,98 @@ impl Pass<'_> {
         let made = default_resource::created(&mapping, identity.clone(), None);
         Ok((made, (!is_there).then_some((identity, body))))
     }
+}
 
-    fn dry_run_result(
-        self,
-        mut result: DryRunResult,
-        dry_run: &DryRun,
-        seen: &Observed,
-        stop_reason: StopReason,
-    ) -> DryRunResult {
-        result.objects = dry_run.diffs();
-        let waiting = self.done.waiting.iter();
+impl DryRunState {
+    fn begin() -> Self {
+        Self {
+            sent: Arc::default(),
+            result: DryRunResult::default(),
+            sync_deadline: Instant::now() + MAX_WATCH_WAIT,
+        }
+    }
+
+    /// Waits until the watches deliver something.
+    pub(super) async fn wait_for_watches(&self, pass: &Pass<'_>) -> Result<(), Failure> {
+        let silent =
+            |_| Failure::new(Reason::TargetTimeout, "the target's watches do not show what is there");
+        tokio::time::timeout_at(self.sync_deadline, pass.context.woken()).await.map_err(silent)
+    }
+
+    /// Notes the release's namespace, if it would be created.
+    pub(super) async fn namespace(&mut self, pass: &mut Pass<'_>) -> Result<(), Failure> {
+        pass.state.namespace_ready = true;
+        let release = pass.inputs.as_ref().map_err(Clone::clone)?.release.clone();
+        if !release.create_namespace {
+            return Ok(());
+        }
+        let namespaces: Api<Namespace> = Api::all(pass.cluster.client.clone());
+        let found = namespaces.get_metadata_opt(&release.namespace).await;
+        let found = found
+            .map_err(|error| Failure::target(&format!("read Namespace {}", release.namespace), &error))?;
+        self.sent.add_namespace(&release.namespace);
+        self.result.namespace = found.is_none().then_some(release.namespace);
+        Ok(())
+    }
+
+    /// Notes the hooks of an event, which count as passed from now on.
+    pub(super) fn count_hooks_as_passed(&mut self, pass: &mut Pass<'_>, event: Event) {
+        let Some(loaded) = pass.state.loaded.as_ref() else { return };
+        let own = hooks::of_event(&loaded.prepared.hooks, event);
+        let names = own.iter().map(|hook| hook.name()).collect();
+        let now = jiff::Timestamp::now();
+        let run = hooks::begin(pass.state.recorded.hooks.as_ref(), event, &loaded.release, now);
+        pass.state.recorded.hooks = Some(Hooks { phase: HookPhase::Succeeded, ..run });
+        self.result.hooks.push(EventHooks { event: event.as_str().to_owned(), hooks: names });
+    }
+
+    /// Notes the objects that would be deleted, which count as deleted from now on.
+    pub(super) async fn prune(&mut self, pass: &mut Pass<'_>, surplus: &[Identity], seen: &Observed) {
+        pass.adopt_strays(surplus);
+        pass.done.pruned = Some(self.try_prune(pass, seen).await);
+    }
+
+    async fn try_prune(&mut self, pass: &mut Pass<'_>, seen: &Observed) -> Result<(), Failure> {
+        pass.claim_left(seen).await?;
+        let inventory = pass.state.recorded.inventory.clone();
+        let plan = pass.prune_plan(&inventory, &pass.new_owners(), seen);
+        let plan = plan.map_err(|blocked| unconfirmed(&blocked))?;
+        let pruned =
+            remove::prune(&pass.cluster, &plan, &inventory, &pass.ownership, &pass.shared.protection)
+                .boxed()
+                .await;
+        let removal = pruned.map_err(|error| failure(&error))?;
+        pass.state.recorded.inventory = removal.remaining(&inventory);
+        let failed = removal.failed.first().map(failure);
+        self.result.deleted = removal.waiting;
+        pass.done.kept.extend(removal.kept.keys().chain(&self.result.deleted).cloned());
+        self.result.given_up = removal.kept.into_iter().collect();
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Notes the default custom resource. If that fails, the changes before it are shown all the same.
+    pub(super) async fn default_resource(&mut self, pass: &mut Pass<'_>) -> StepOutcome {
+        match pass.default_resource_due().await {
+            Ok((made, object)) => {
+                pass.state.recorded.resource = Some(made);
+                self.result.default_resource = object;
+                StepOutcome::Continue
+            }
+            Err(failure) => StepOutcome::Stop(StopReason::Failed(failure)),
+        }
+    }
+
+    fn end(self, pass: Pass<'_>, seen: &Observed, stop_reason: StopReason) -> DryRunResult {
+        let Self { sent, mut result, .. } = self;
+        result.objects = sent.diffs();
+        let waiting = pass.done.waiting.iter();
         result.waits = waiting.map(|(identity, what)| format!("{identity}: {what}")).collect();
-        result.failures = self.done.faults.values().cloned().collect();
+        result.failures = pass.done.faults.values().cloned().collect();
         let (waits, stops) = (
             matches!(stop_reason, StopReason::MissingKinds(_) | StopReason::DriftFlapping(_)),
             stops(&stop_reason),
         );
-        let told = self.end(stop_reason, seen).progress().failure;
+        let told = pass.end(stop_reason, seen).progress().failure;
         if waits {
             result.waits.extend(told.map(|failure| failure.message));
         } else if stops && result.failures.is_empty() {
