@@ -27,11 +27,13 @@ pub(crate) mod existing_installation;
 pub(crate) mod health;
 mod history;
 pub(crate) mod hooks;
+mod missing_kinds;
 mod objects;
 pub(crate) mod rollback;
 mod version;
 
 use health::HealthContext;
+pub(crate) use missing_kinds::MissingKinds;
 use objects::{ObservedTarget, objects};
 
 /// Returns all inputs that determine the objects, except the content and the target's kinds.

@@ -8,7 +8,7 @@ use kyma_sdk::{Failure, Progress, Removal, Wait};
 
 use crate::deadline::Deadline;
 use crate::effects;
-use crate::observe;
+use crate::observe::{self, MissingKinds};
 use crate::pass::Pass;
 use crate::plan::{Content, DefaultResource, Observed, StopReason};
 use crate::watch_wait::WATCH_SYNC_TIMEOUT;
@@ -18,7 +18,7 @@ mod fields;
 mod rollback;
 mod words;
 
-use conditions::{applied, dependencies, healthy, missing, rendered};
+use conditions::{applied, dependencies, healthy, rendered};
 use fields::{fields, version};
 use rollback::RollbackReport;
 pub(crate) use words::list;
@@ -91,7 +91,7 @@ impl StatusSummary {
 
     /// Collects the result of a pass, and notes whether content is still to be applied.
     pub(crate) fn of(pass: &mut Pass<'_>, seen: &Observed, stop_reason: &StopReason) -> Self {
-        let missing = missing(pass, seen);
+        let missing = MissingKinds::of(pass, seen);
         pass.state.recorded.pending = !missing.is_empty() || !pass.done.waiting.is_empty();
         let silent = observe::awaits_groups(pass) || missing.has_silent();
         let lag = observe::kinds_lag(pass) || silent;

@@ -11,7 +11,7 @@ use super::words::{
     as_found_message, flapping_message, list, missing_message, silent_message, stray_message, with_left,
 };
 use crate::effects;
-use crate::observe;
+use crate::observe::{self, MissingKinds};
 use crate::pass::Pass;
 use crate::plan::{Content, DriftMode, Observed, StopReason};
 
@@ -97,42 +97,6 @@ pub(super) fn applied(seen: &Observed, stop_reason: &StopReason) -> Condition {
     let message: Vec<String> = taken.into_iter().chain(drifted).chain(seen.unrecorded.clone()).collect();
     Condition::new(types::APPLIED, Status::True, Reason::Succeeded)
         .with_message(with_left(message.join("; "), &seen.left))
-}
-
-/// Kinds that objects or the spec need and the target lacks.
-#[derive(Debug, Default)]
-pub(super) struct MissingKinds {
-    /// Kinds that the target does not serve.
-    kinds: BTreeSet<String>,
-    /// API groups that do not answer, so that the state of a kind in the spec is unknown.
-    silent: BTreeSet<String>,
-}
-
-impl MissingKinds {
-    pub(super) fn is_empty(&self) -> bool {
-        self.kinds.is_empty() && !self.has_silent()
-    }
-
-    pub(super) fn has_silent(&self) -> bool {
-        !self.silent.is_empty()
-    }
-}
-
-pub(super) fn missing(pass: &Pass<'_>, seen: &Observed) -> MissingKinds {
-    let mut missing = MissingKinds { kinds: seen.missing(), silent: BTreeSet::new() };
-    for dependency in pass.context.resource.spec.depends_on.iter().flatten() {
-        let Some(api) = &dependency.api else { continue };
-        let kind = kyma_object_set::GroupKind::new(&api.group, &api.kind);
-        let versions = pass.kinds.versions(&kind);
-        let fits = |version: &String| versions.iter().any(|mapping| mapping.resource.version == *version);
-        let served = !versions.is_empty() && api.version.as_ref().is_none_or(fits);
-        if !served && pass.kinds.is_unknown(&api.group) {
-            missing.silent.insert(api.group.clone());
-        } else if !served {
-            missing.kinds.insert(kind.to_string());
-        }
-    }
-    missing
 }
 
 pub(super) fn dependencies(missing: &MissingKinds) -> Condition {
