@@ -38,12 +38,13 @@ use kyma_targets::Contact;
 
 use crate::component_key::ComponentKey;
 use crate::deleter::GatedDeleter;
+use crate::effects;
 use crate::expressions::Rules;
 use crate::memory::ComponentState;
-use crate::observe;
+use crate::observe::{self, MissingKinds};
 use crate::ownership_requests::TargetScope;
 use crate::pass::{CompletedSteps, Pass, Shared};
-use crate::plan::{self, Content, Operation, Step, StopReason};
+use crate::plan::{self, Content, DefaultResource, Operation, Step, StopReason};
 use crate::release_names;
 use crate::report::{ReconcileResult, StatusSummary};
 use crate::watch_wait::{WATCH_SYNC_TIMEOUT, WatchWait};
@@ -216,7 +217,19 @@ impl<'a> Pass<'a> {
             // The release that failed before is Ready now.
             self.state.recorded.failed_revision = None;
         }
-        let summary = StatusSummary::of(&mut self, seen, &stop_reason);
+        let missing = MissingKinds::of(&self, seen);
+        self.note_awaited_kinds(seen, &missing);
+        if seen.default_seen {
+            // From now on its watch reports the deletion.
+            self.state.default_confirmed = false;
+        }
+        if let Ok(inputs) = &self.inputs {
+            let is_chart = effects::is_chart(&self.context.resource.spec);
+            self.state.recorded.overridden = if is_chart { inputs.overridden().to_vec() } else { Vec::new() };
+            self.state.recorded.note_values(&inputs.digest, &inputs.values_from);
+        }
+        let inventory = self.state.recorded.report(self.context.resource.status.as_ref());
+        let summary = StatusSummary::of(&self, seen, &stop_reason, &missing, inventory);
         let is_over = matches!(stop_reason, StopReason::Ready | StopReason::RolledBack);
         let tests = observe::hooks::test_request(&self).is_some();
         if is_over && !self.state.kinds_awaited && !tests && !self.done.pruning {
@@ -226,6 +239,17 @@ impl<'a> Pass<'a> {
         let Self { shared, context, key, state, .. } = self;
         shared.memory.keep(key, &context.resource, state);
         ReconcileResult { stop_reason, summary }
+    }
+
+    /// Notes whether some content waits for a kind, and whether each pass repeats discovery until then.
+    fn note_awaited_kinds(&mut self, seen: &plan::Observed, missing: &MissingKinds) {
+        let is_pending = !missing.is_empty() || !self.done.waiting.is_empty();
+        self.state.recorded.pending = is_pending;
+        self.state.kinds_awaited = is_pending
+            || self.state.render_awaits_kinds
+            || seen.default_resource == DefaultResource::Unserved
+            || observe::kinds_lag(self)
+            || observe::awaits_groups(self);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Builds the report of a reconcile from its result.
+//! Builds the report of a reconcile from its result, and changes nothing that the next reconcile uses.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,9 @@ use kyma_api::{ErrorClass, FreeForm, Reason, State};
 use kyma_sdk::{Failure, Progress, Removal, Wait};
 
 use crate::deadline::Deadline;
-use crate::effects;
 use crate::observe::{self, MissingKinds};
 use crate::pass::Pass;
-use crate::plan::{Content, DefaultResource, Observed, StopReason};
+use crate::plan::{Content, Observed, StopReason};
 use crate::watch_wait::WATCH_SYNC_TIMEOUT;
 
 mod conditions;
@@ -89,36 +88,27 @@ impl StatusSummary {
         progress
     }
 
-    /// Collects the result of a pass, and notes whether content is still to be applied.
-    pub(crate) fn of(pass: &mut Pass<'_>, seen: &Observed, stop_reason: &StopReason) -> Self {
-        let missing = MissingKinds::of(pass, seen);
-        pass.state.recorded.pending = !missing.is_empty() || !pass.done.waiting.is_empty();
+    /// Collects the result of a pass. `inventory`: the fields of the status with the inventory.
+    pub(crate) fn of(
+        pass: &Pass<'_>,
+        seen: &Observed,
+        stop_reason: &StopReason,
+        missing: &MissingKinds,
+        inventory: FreeForm,
+    ) -> Self {
         let silent = observe::awaits_groups(pass) || missing.has_silent();
-        let lag = observe::kinds_lag(pass) || silent;
-        let unserved = seen.default_resource == DefaultResource::Unserved;
-        let renders_with = pass.state.render_awaits_kinds;
-        pass.state.kinds_awaited = lag || unserved || pass.state.recorded.pending || renders_with;
-        if seen.default_seen {
-            // From now on its watch reports the deletion.
-            pass.state.default_confirmed = false;
-        }
-        if let Ok(inputs) = &pass.inputs {
-            let is_chart = effects::is_chart(&pass.context.resource.spec);
-            pass.state.recorded.overridden = if is_chart { inputs.overridden().to_vec() } else { Vec::new() };
-            pass.state.recorded.note_values(&inputs.digest, &inputs.values_from);
-        }
         let is_there = is_there(seen, stop_reason);
         let mut conditions = vec![
             rendered(pass, seen, stop_reason),
             applied(seen, stop_reason),
-            dependencies(&missing),
+            dependencies(missing),
             healthy(seen, stop_reason),
         ];
         conditions.extend(rollback::rollback_available(pass));
         conditions.extend(rollback::test_success(pass));
         Self {
             conditions,
-            fields: fields(pass, seen, is_there),
+            fields: fields(pass, seen, is_there, inventory),
             version: version(pass).filter(|_| is_there),
             rediscovery: pass
                 .shared
@@ -136,7 +126,7 @@ impl StatusSummary {
             was_ready: seen.content == Content::Recorded && observe::was_ready(pass),
             rollback: RollbackReport::of(pass, seen),
             again: rollback::again(pass),
-            renders_with_kinds: renders_with,
+            renders_with_kinds: pass.state.render_awaits_kinds,
         }
     }
 }

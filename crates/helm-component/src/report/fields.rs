@@ -28,9 +28,9 @@ pub(super) fn digests(recorded: &Digests, is_of_content: bool, seen: &Observed) 
     Digests { inputs: recorded.inputs.clone().filter(|_| !is_left), ..recorded.clone() }
 }
 
-/// Returns all fields. `complete`: whether the desired version is the one on the target.
-pub(super) fn fields(pass: &mut Pass<'_>, seen: &Observed, complete: bool) -> FreeForm {
-    let record = pass.state.recorded.report(pass.context.resource.status.as_ref());
+/// Returns all fields. `complete`: whether the desired version is the one on the target. `inventory`: the fields with
+/// the inventory.
+pub(super) fn fields(pass: &Pass<'_>, seen: &Observed, complete: bool, inventory: FreeForm) -> FreeForm {
     let release_name = pass.recorded_release_name();
     let recorded = &pass.state.recorded;
     let overridden = (!recorded.overridden.is_empty()).then_some(&recorded.overridden);
@@ -54,7 +54,7 @@ pub(super) fn fields(pass: &mut Pass<'_>, seen: &Observed, complete: bool) -> Fr
         "valuesFrom": values_from,
     });
     let serde_json::Value::Object(mut fields) = fields else { return FreeForm::new() };
-    fields.extend(record);
+    fields.extend(inventory);
     // Only applied content counts as attempted, and only until all of it is applied.
     if complete || pass.done.applied {
         fields.insert("attemptedVersion".to_owned(), json!(version(pass).filter(|_| !complete)));
