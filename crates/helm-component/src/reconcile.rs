@@ -114,6 +114,7 @@ impl<'a> Pass<'a> {
             pass.state.loaded = None;
         }
         pass.set_module_version();
+        pass.note_overridden();
         pass.rescope();
         pass.forget_deleted_namespaces();
         Ok(pass)
@@ -122,6 +123,13 @@ impl<'a> Pass<'a> {
     /// Sets the module version that applied objects carry.
     fn set_module_version(&mut self) {
         self.ownership.version = observe::rollback::module_version(self).unwrap_or_default();
+    }
+
+    /// Notes the key paths at which overrides replace the user's values.
+    fn note_overridden(&mut self) {
+        let Ok(inputs) = &self.inputs else { return };
+        let is_chart = effects::is_chart(&self.context.resource.spec);
+        self.state.recorded.overridden = if is_chart { inputs.overridden().to_vec() } else { Vec::new() };
     }
 
     /// Adapts loaded content to the kinds that are served now.
@@ -224,8 +232,6 @@ impl<'a> Pass<'a> {
             self.state.default_confirmed = false;
         }
         if let Ok(inputs) = &self.inputs {
-            let is_chart = effects::is_chart(&self.context.resource.spec);
-            self.state.recorded.overridden = if is_chart { inputs.overridden().to_vec() } else { Vec::new() };
             self.state.recorded.note_values(&inputs.digest, &inputs.values_from);
         }
         let inventory = self.state.recorded.report(self.context.resource.status.as_ref());
