@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use kyma_api::{AddressRefusal, AddressRules};
 
-use crate::tokens::TokenProviders;
+use crate::credentials::tokens::TokenProviders;
 
 /// Rights of kubeconfigs beyond the safe default. Set by flags of the operator, never by a Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

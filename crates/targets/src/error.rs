@@ -7,9 +7,9 @@ use std::time::Duration;
 use kube::core::Status;
 use kyma_api::{AddressRefusal, ErrorClass, Reason, Refusal};
 
+use crate::credentials::kubeconfig::KubeconfigError;
+use crate::credentials::tokens::TokenError;
 use crate::identity::Verdict;
-use crate::kubeconfig::KubeconfigError;
-use crate::tokens::TokenError;
 
 #[cfg(test)]
 mod tests;

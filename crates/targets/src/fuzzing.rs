@@ -9,10 +9,10 @@ use http::{HeaderValue, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use tokio::sync::Semaphore;
 
+use crate::connection::limits::Limits;
+use crate::connection::transport::{AuditIdPresence, Bounds, Queue, read_answer};
+use crate::credentials::kubeconfig::Kubeconfig;
 use crate::error::{TargetError, classify};
-use crate::kubeconfig::Kubeconfig;
-use crate::limits::Limits;
-use crate::transport::{AuditIdPresence, Bounds, Queue, read_answer};
 
 /// All fields of a parsed kubeconfig.
 #[derive(Debug, PartialEq, Eq)]

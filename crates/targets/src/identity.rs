@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::fencing_generation::FencingGeneration;
+use crate::fencing::fencing_generation::FencingGeneration;
 
 mod stamp;
 mod target_record;

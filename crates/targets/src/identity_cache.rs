@@ -13,9 +13,9 @@ use parking_lot::Mutex as SyncMutex;
 use serde_json::json;
 use tokio::sync::Mutex;
 
+use crate::connection::transport::{ExpectedCluster, Transport};
 use crate::error::{TargetError, classify};
 use crate::identity::{LiveIdentity, STAMP_NAME, STAMP_NAMESPACE, Stamp, TargetRecord, Verdict};
-use crate::transport::{ExpectedCluster, Transport};
 
 /// Cache of the identity of one target. Cheap to clone; clones share the cache.
 #[derive(Clone)]

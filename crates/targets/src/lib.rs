@@ -12,58 +12,42 @@
 //! - [`ensure_namespace`] creates a namespace unless it exists.
 
 mod access;
-mod account;
 mod apply_body;
-mod breaker;
-mod cache;
-mod caller;
-mod client_certificate;
-mod component_target;
-mod contact;
-mod dial;
+mod client;
+mod connection;
+mod credentials;
 mod error;
-mod fence;
-mod fencing_generation;
+mod fencing;
 #[cfg(fuzzing)]
 pub mod fuzzing;
-mod grant;
 mod identity;
 mod identity_cache;
-mod kubeconfig;
-mod limits;
 mod namespace;
-mod notices;
-mod request;
-mod secret_key;
-mod target;
-mod throttle;
-mod tokens;
-mod transport;
 
 pub use access::AccessPolicy;
-pub use account::ServiceAccount;
 pub use apply_body::client_from;
-pub use breaker::{Breaker, Effect, Outcome};
-pub use cache::Targets;
-pub use component_target::{ComponentTarget, Streams};
-pub use contact::Contact;
+pub use client::account::ServiceAccount;
+pub use client::cache::Targets;
+pub use client::component_target::{ComponentTarget, Streams};
+pub use client::target::Target;
+pub use connection::breaker::{Breaker, Effect, Outcome};
+pub use connection::contact::Contact;
+pub use connection::limits::{BreakerLimits, Limits, WatchPace};
+pub use connection::notices::TargetEvent;
+pub use credentials::grant::Grant;
+pub use credentials::kubeconfig::{Kubeconfig, KubeconfigError, decode_text};
+pub use credentials::secret_key::SecretKey;
+pub use credentials::tokens::{
+    ExchangeSettings, ExchangeSettingsError, IssuedToken, TokenError, TokenExchange, TokenProvider,
+    TokenProviders,
+};
 pub use error::{TargetError, TlsFault, classify, is_initializing};
-pub use fence::{Fence, Ledger};
-pub use fencing_generation::{FencingGeneration, FencingGenerationError};
-pub use grant::Grant;
+pub use fencing::fence::{Fence, Ledger};
+pub use fencing::fencing_generation::{FencingGeneration, FencingGenerationError};
 pub use identity::{
     Claim, KymaId, LiveIdentity, Mismatch, STAMP_MANAGERS, STAMP_NAME, STAMP_NAMESPACE, Stamp, TARGET_EPOCH,
     TargetRecord, Verdict, adopt, compare, record, recorded,
 };
-pub use kubeconfig::{Kubeconfig, KubeconfigError, decode_text};
-pub use limits::{BreakerLimits, Limits, WatchPace};
 pub use namespace::{create_namespace, ensure_namespace};
-pub use notices::TargetEvent;
-pub use secret_key::SecretKey;
-pub use target::Target;
-pub use tokens::{
-    ExchangeSettings, ExchangeSettingsError, IssuedToken, TokenError, TokenExchange, TokenProvider,
-    TokenProviders,
-};
 
 pub use kyma_api::AddressRefusal;

@@ -11,7 +11,7 @@ const ALLOWED: &[&str] = &[
     "crates/sdk/src/delete_gate.rs",
     "crates/sdk/src/rbac/guard.rs",
     "crates/sdk/src/testing/behaviour.rs",
-    "crates/targets/src/caller.rs",
+    "crates/targets/src/client/caller.rs",
 ];
 /// Crates that only tests use.
 const DEVELOPMENT: &[&str] = &["crates/testbed/", "crates/testbed-exec/", "e2e/", "fuzz/", "xtask/"];

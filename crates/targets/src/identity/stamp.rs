@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::fencing_generation::FencingGeneration;
+use crate::fencing::fencing_generation::FencingGeneration;
 
 /// Name of the `ConfigMap` on the target that holds the [`Stamp`].
 pub const STAMP_NAME: &str = "kyma-target-stamp";

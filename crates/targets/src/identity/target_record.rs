@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kyma_api::TargetIdentity;
 use kyma_api::annotations::TARGET_UID;
 
-use crate::fencing_generation::FencingGeneration;
+use crate::fencing::fencing_generation::FencingGeneration;
 
 /// Annotation on the hub object with the epoch under which it manages the target.
 pub const TARGET_EPOCH: &str = "component.kyma-project.io/target-epoch";

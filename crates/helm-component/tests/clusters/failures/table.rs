@@ -18,7 +18,7 @@ const ACCOUNT: &str = "crates/helm-component/tests/clusters/account.rs";
 const DEPENDS: &str = "crates/helm-component/tests/clusters/depends.rs";
 const EVERYDAY_ACCESS: &str = "e2e/tests/everyday/access.rs";
 const TARGET: &str = "e2e/tests/everyday/target.rs";
-const BREAKER: &str = "crates/targets/src/breaker.rs";
+const BREAKER: &str = "crates/targets/src/connection/breaker.rs";
 
 /// A class of failures, and its tests by file and name.
 struct Class {
@@ -115,8 +115,14 @@ const CLASSES: [Class; 13] = [
         tests: &[
             (ERRORS, "retry_after_is_kept"),
             (PACE, "a_429_holds_later_calls_back_instead_of_sending_them"),
-            ("crates/targets/src/throttle.rs", "a_429_halves_the_slots_and_pauses_as_long_as_asked"),
-            ("crates/targets/src/throttle.rs", "slots_come_back_one_by_one_and_never_fall_below_one"),
+            (
+                "crates/targets/src/connection/throttle.rs",
+                "a_429_halves_the_slots_and_pauses_as_long_as_asked",
+            ),
+            (
+                "crates/targets/src/connection/throttle.rs",
+                "slots_come_back_one_by_one_and_never_fall_below_one",
+            ),
         ],
         told: Some((TARGET, "a_target_that_asks_to_slow_down_is_reported")),
     },

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use kyma_api::Backoff;
 
-use crate::limits::BreakerLimits;
+use crate::connection::limits::BreakerLimits;
 
 /// Random share of a delay, so that probes after an outage of many targets do not come in one wave.
 const JITTER_SHARE: f64 = 0.25;

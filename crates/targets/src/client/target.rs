@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::account::ServiceAccount;
-use crate::caller::{Agent, AllowedCalls, Caller};
-use crate::contact::Contact;
+use crate::client::account::ServiceAccount;
+use crate::client::caller::{Agent, AllowedCalls, Caller};
+use crate::connection::contact::Contact;
+use crate::connection::transport::{Health, Transport};
+use crate::credentials::grant::Grant;
+use crate::credentials::secret_key::SecretKey;
 use crate::error::TargetError;
-use crate::fence::Fence;
-use crate::grant::Grant;
+use crate::fencing::fence::Fence;
 use crate::identity::{LiveIdentity, Stamp, TargetRecord, Verdict};
 use crate::identity_cache::{HubEpoch, IdentityCache};
-use crate::secret_key::SecretKey;
-use crate::transport::{Health, Transport};
 
 /// A cluster that modules get installed on. Cheap to clone; clones share connections, breaker and budgets.
 #[derive(Clone)]

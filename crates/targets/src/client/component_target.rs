@@ -3,11 +3,11 @@
 
 use std::fmt;
 
-use crate::account::ServiceAccount;
-use crate::caller::AllowedCalls;
-use crate::contact::Contact;
-use crate::secret_key::SecretKey;
-use crate::target::Target;
+use crate::client::account::ServiceAccount;
+use crate::client::caller::AllowedCalls;
+use crate::client::target::Target;
+use crate::connection::contact::Contact;
+use crate::credentials::secret_key::SecretKey;
 
 /// A target for one component. Its client names the component in the User-Agent and impersonates the component's
 /// `ServiceAccount`, if it has one. It gives no access to a client of the kubeconfig's user that could write. Cheap

@@ -11,15 +11,15 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::access::AccessPolicy;
-use crate::breaker::{Breaker, Effect, Outcome};
-use crate::contact::{Contact, LastAnswer};
-use crate::dial::Servers;
+use crate::connection::breaker::{Breaker, Effect, Outcome};
+use crate::connection::contact::{Contact, LastAnswer};
+use crate::connection::dial::Servers;
+use crate::connection::limits::Limits;
+use crate::connection::notices::Notices;
+use crate::connection::request;
+use crate::connection::throttle::{Slot, Throttle};
+use crate::credentials::kubeconfig::{Kubeconfig, KubeconfigError};
 use crate::error::TargetError;
-use crate::kubeconfig::{Kubeconfig, KubeconfigError};
-use crate::limits::Limits;
-use crate::notices::Notices;
-use crate::request;
-use crate::throttle::{Slot, Throttle};
 
 use body::{AnswerBody, CollectedAnswer};
 use outcome::judged;

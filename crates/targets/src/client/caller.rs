@@ -6,13 +6,13 @@ use http::{HeaderName, HeaderValue, Method, Request, Uri};
 use kube::client::Body;
 use tower::service_fn;
 
-use crate::account::ServiceAccount;
 use crate::apply_body::with_safe_body;
+use crate::client::account::ServiceAccount;
+use crate::connection::request::is_write;
+use crate::connection::transport::{ExpectedCluster, Transport};
 use crate::error::TargetError;
-use crate::fence::Fence;
+use crate::fencing::fence::Fence;
 use crate::identity_cache::IdentityCache;
-use crate::request::is_write;
-use crate::transport::{ExpectedCluster, Transport};
 
 /// Operator and replica that call: the first part of the User-Agent.
 #[derive(Clone, Debug)]

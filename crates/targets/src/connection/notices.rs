@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
 
-use crate::secret_key::SecretKey;
+use crate::credentials::secret_key::SecretKey;
 
 /// A suspension or recovery of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]

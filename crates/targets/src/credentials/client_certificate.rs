@@ -8,7 +8,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{Error, InconsistentKeys, RootCertStore};
 
-use crate::kubeconfig::{ClientIdentity, KubeconfigError};
+use crate::credentials::kubeconfig::{ClientIdentity, KubeconfigError};
 
 /// Loads a client certificate and its key. Certificates of X.509 version 1 are accepted, as in client-go:
 /// `openssl x509 -req` issues them, and rustls refuses them.

@@ -9,15 +9,15 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, broadcast};
 
 use crate::access::AccessPolicy;
-use crate::caller::Agent;
+use crate::client::caller::Agent;
+use crate::client::target::Target;
+use crate::connection::limits::Limits;
+use crate::connection::notices::{Notices, TargetEvent};
+use crate::connection::transport::Transport;
+use crate::credentials::kubeconfig::Kubeconfig;
+use crate::credentials::secret_key::SecretKey;
 use crate::error::TargetError;
 use crate::identity_cache::HubEpoch;
-use crate::kubeconfig::Kubeconfig;
-use crate::limits::Limits;
-use crate::notices::{Notices, TargetEvent};
-use crate::secret_key::SecretKey;
-use crate::target::Target;
-use crate::transport::Transport;
 
 /// Maximum number of concurrent probes of unhealthy targets, over all targets.
 const MAX_PARALLEL_PROBES: usize = 16;

@@ -23,10 +23,10 @@ use tower::Service;
 use super::answer::{AuditIdPresence, is_foreign, status_in};
 use super::expected_cluster::IDENTITY_PATH;
 use super::pool::{absolute, pool};
-use crate::dial::{Dialer, Servers};
+use crate::connection::dial::{Dialer, Servers};
+use crate::connection::limits::Limits;
 use crate::error::{TargetError, classify, from_chain};
 use crate::identity::Verdict;
-use crate::limits::Limits;
 
 const METADATA_ACCEPT: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";

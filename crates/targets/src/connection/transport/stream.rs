@@ -15,10 +15,10 @@ use tokio::time::{Instant, Sleep};
 use super::body::AnswerBody;
 use super::pace::Pace;
 use super::weight::Weight;
-use crate::contact::LastAnswer;
-use crate::dial::Servers;
+use crate::connection::contact::LastAnswer;
+use crate::connection::dial::Servers;
+use crate::connection::limits::Limits;
 use crate::error::TargetError;
-use crate::limits::Limits;
 
 /// Returns a body that fails if nothing arrives for too long or one line is too long, and that is read at the
 /// target's pace. Reports a broken connection to the target's servers.

@@ -18,8 +18,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::body::{AnswerBody, CollectedAnswer};
 use super::expected_cluster::IDENTITY_PATH;
 use super::weight::Weight;
+use crate::connection::limits::Limits;
 use crate::error::TargetError;
-use crate::limits::Limits;
 
 /// Size in bytes from which an answer counts as large.
 const LARGE_ANSWER_BYTES: usize = 1024 * 1024;

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::limits::WatchPace;
+use crate::connection::limits::WatchPace;
 
 /// Minimum cost of a line, in bytes: each wakes a subscriber, however short it is.
 const LINE_COST_BYTES: f64 = 4096.0;

@@ -3,7 +3,7 @@
 use http::{Response, StatusCode};
 
 use super::answer::{NotFromApiserver, RequestRefusal};
-use crate::breaker::Outcome;
+use crate::connection::breaker::Outcome;
 use crate::error::TargetError;
 
 /// Returns the outcome of an answer for the breaker, and the cause of a suspension; `None` for a refusal by this

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::answer::{self, AuditIdPresence};
 use super::wire::Wire;
-use crate::limits::Limits;
+use crate::connection::limits::Limits;
 
 /// Path of a probe.
 const PROBE_PATH: &str = "/readyz";

@@ -20,9 +20,9 @@ use tokio::net::TcpStream;
 use tower::Service;
 
 use crate::access::AccessPolicy;
-use crate::client_certificate;
+use crate::credentials::client_certificate;
+use crate::credentials::kubeconfig::{Kubeconfig, KubeconfigError};
 use crate::error::{TargetError, from_chain};
-use crate::kubeconfig::{Kubeconfig, KubeconfigError};
 
 type Opening<T> = Pin<Box<dyn Future<Output = Result<T, TargetError>> + Send>>;
 

@@ -14,11 +14,11 @@ use super::expected_cluster::ExpectedCluster;
 use super::pool::{absolute, pool};
 use super::verified::VerifiedPool;
 use crate::access::AccessPolicy;
-use crate::dial::{Dialer, Servers};
+use crate::connection::dial::{Dialer, Servers};
+use crate::connection::limits::Limits;
+use crate::credentials::kubeconfig::{Kubeconfig, KubeconfigError};
+use crate::credentials::tokens::TokenCache;
 use crate::error::{TargetError, from_chain};
-use crate::kubeconfig::{Kubeconfig, KubeconfigError};
-use crate::limits::Limits;
-use crate::tokens::TokenCache;
 
 /// Destination of calls.
 pub(super) enum Wire {

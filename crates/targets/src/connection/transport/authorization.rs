@@ -6,8 +6,8 @@ use http::Request;
 use http::header::HeaderValue;
 use kube::client::Body;
 
-use crate::kubeconfig::{Kubeconfig, KubeconfigError};
-use crate::tokens::{TokenCache, TokenProviders};
+use crate::credentials::kubeconfig::{Kubeconfig, KubeconfigError};
+use crate::credentials::tokens::{TokenCache, TokenProviders};
 
 /// Credentials besides a client certificate.
 pub(super) enum Authorization {
