@@ -5,7 +5,7 @@ mod codegen;
 mod docs;
 mod fuzz;
 mod landscape;
-#[path = "../../crates/testbed/src/pins.rs"]
+#[path = "../../crates/testbed/src/tools/pins.rs"]
 mod pins;
 mod setup;
 mod test;

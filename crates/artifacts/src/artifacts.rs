@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
-use crate::cache::Cache;
-use crate::chart::{ChartArchive, ChartSource, ChartVersion, ChartVersions, Indexes, MetadataCache};
+use crate::bounds::permits::PullPermits;
 use crate::config::Config;
-use crate::credentials::Credentials;
-use crate::digest::Digest;
+use crate::content::chart::{ChartArchive, ChartSource, ChartVersion, ChartVersions, Indexes, MetadataCache};
+use crate::content::manifests::{Manifests, ManifestsSource};
+use crate::content::ocm::ModuleContent;
 use crate::error::ArtifactError;
 use crate::fetch::Fetch;
-use crate::http::Http;
-use crate::manifests::{Manifests, ManifestsSource};
-use crate::ocm::ModuleContent;
-use crate::permits::PullPermits;
-use crate::proofs::Proofs;
 use crate::push::{ComponentVersion, Progress, PushedArtifact};
-use crate::reference::RegistryBase;
-use crate::registry::Registry;
+use crate::selector::reference::RegistryBase;
+use crate::selector::version_range::VersionRange;
+use crate::source::credentials::Credentials;
+use crate::source::http::Http;
+use crate::source::registry::Registry;
+use crate::storage::cache::Cache;
+use crate::storage::digest::Digest;
+use crate::storage::proofs::Proofs;
 use crate::trust::{Gate, Trust};
-use crate::version_range::VersionRange;
-use crate::{chart, manifests, ocm, push};
+use crate::{content::chart, content::manifests, content::ocm, push};
 
 /// Access to all sources through one cache. Cheap to clone; clones share cache, tokens and proofs.
 ///

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use kyma_api::{ErrorClass, Reason};
 
-use crate::digest::Digest;
 use crate::refusal::Refusal;
+use crate::storage::digest::Digest;
 
 /// Access with the credentials that the pull secret has for a host.
 const WITH_CREDENTIALS: &str = "with these credentials";

@@ -19,12 +19,12 @@ pub(crate) use self::{
     format::{ContentFormat, check_unpacked},
     state::Fetch,
 };
-use crate::cache::{Key, Origin};
-use crate::credentials::Credentials;
-use crate::digest::Digest;
 use crate::error::ArtifactError;
-use crate::proofs::AccessRequest;
-use crate::reference::{OciReference, Repository};
+use crate::selector::reference::{OciReference, Repository};
+use crate::source::credentials::Credentials;
+use crate::storage::cache::{Key, Origin};
+use crate::storage::digest::Digest;
+use crate::storage::proofs::AccessRequest;
 
 impl Fetch {
     /// Returns an OCI manifest that these credentials may read. This also proves access to the blobs of its

@@ -6,14 +6,14 @@ use bytes::Bytes;
 use reqwest::header::{HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use url::Url;
 
-use crate::chart::{ChartArchive, index};
 use crate::config::{Config, Limits};
-use crate::credentials::Credentials;
-use crate::digest::Digest;
+use crate::content::chart::{ChartArchive, index};
+use crate::content::ocm::Image;
 use crate::error::ArtifactError;
-use crate::ocm::Image;
+use crate::source::credentials::Credentials;
+use crate::storage::digest::Digest;
 use crate::trust::Trust;
-use crate::{archive, ocm};
+use crate::{content::archive, content::ocm};
 
 const WHAT: &str = "the artifact";
 
@@ -24,12 +24,12 @@ pub fn files(content: &[u8], limits: &Limits) -> Result<BTreeMap<String, Bytes>,
 
 /// Returns YAML from content that is YAML or an archive of it.
 pub fn manifests(content: &Bytes, limits: &Limits) -> Result<Bytes, ArtifactError> {
-    crate::manifests::yaml_of(WHAT, content, limits)
+    crate::content::manifests::yaml_of(WHAT, content, limits)
 }
 
 /// Returns media types and digests of an OCI manifest's layers.
 pub fn layers(manifest: &[u8]) -> Result<Vec<(String, Digest)>, ArtifactError> {
-    crate::manifests::layers(WHAT, manifest)
+    crate::content::manifests::layers(WHAT, manifest)
 }
 
 /// Parses a chart archive.
@@ -45,13 +45,13 @@ pub fn locate(
     version: &str,
 ) -> Result<(Url, Option<Digest>), ArtifactError> {
     let (address, digest) = index::find(WHAT, text, name, version)?;
-    let check = |url: &Url| crate::http::Hosts::new(&Config::new("unused")).check(&[base], url);
+    let check = |url: &Url| crate::source::http::Hosts::new(&Config::new("unused")).check(&[base], url);
     Ok((index::resolve(WHAT, base, &address, check)?, digest))
 }
 
 /// Reports whether a source at `from` may redirect to `to`, by the default settings.
 pub fn may_follow(from: &Url, to: &Url) -> bool {
-    crate::http::Hosts::new(&Config::new("unused")).check(&[from], to).is_ok()
+    crate::source::http::Hosts::new(&Config::new("unused")).check(&[from], to).is_ok()
 }
 
 /// Returns the content of a component descriptor: each resource with its local blob, and the images.
@@ -73,7 +73,7 @@ pub fn descriptor_layer(config: &[u8]) -> Option<Digest> {
 /// Returns realm and service of the bearer challenge that is answered.
 pub fn challenge(header: &[u8]) -> Option<(String, Option<String>)> {
     let header = HeaderValue::from_bytes(header).ok()?;
-    crate::registry::bearer_challenge(&HeaderMap::from_iter([(WWW_AUTHENTICATE, header)]))
+    crate::source::registry::bearer_challenge(&HeaderMap::from_iter([(WWW_AUTHENTICATE, header)]))
 }
 
 /// Reports whether there is a credential for a repository.

@@ -5,48 +5,38 @@
 //! signatures are required ([`Trust`]), unsigned content is not read. It also pushes component versions in the layout
 //! of `modulectl` and the OCM tools.
 
-pub mod archive;
 mod artifacts;
-mod bounded_cache;
-mod cache;
-mod chart;
+mod bounds;
 mod config;
-mod credentials;
-mod digest;
+mod content;
 mod error;
 mod fetch;
 #[cfg(fuzzing)]
 pub mod fuzzing;
-mod http;
-mod images;
-mod manifests;
 mod media_types;
-mod ocm;
-mod permits;
-mod proofs;
 mod push;
-mod reference;
 mod refusal;
-mod registry;
-mod selection;
-mod single_flight;
+mod selector;
+mod source;
+mod storage;
 mod trust;
-mod verification_cache;
-mod version_range;
 
 pub use artifacts::Artifacts;
-pub use bounded_cache::BoundedCache;
-pub use chart::{ChartArchive, ChartMetadata, ChartSource, ChartVersion, ChartVersions, read_chart_yaml};
+pub use bounds::bounded_cache::BoundedCache;
+pub use bounds::single_flight::SingleFlight;
 pub use config::{Config, Deadlines, Limits, WELL_KNOWN_HOSTS};
-pub use credentials::Credentials;
-pub use digest::Digest;
+pub use content::archive;
+pub use content::chart::{
+    ChartArchive, ChartMetadata, ChartSource, ChartVersion, ChartVersions, read_chart_yaml,
+};
+pub use content::images::{LocalisedImages, image_tag};
+pub use content::manifests::{Manifests, ManifestsSource};
+pub use content::ocm::{Image, ModuleContent};
 pub use error::ArtifactError;
-pub use images::{LocalisedImages, image_tag};
-pub use manifests::{Manifests, ManifestsSource};
-pub use ocm::{Image, ModuleContent};
 pub use push::{ComponentVersion, Progress, PushedArtifact};
-pub use reference::{OciReference, RegistryBase, Repository};
 pub use refusal::Refusal;
-pub use single_flight::SingleFlight;
+pub use selector::reference::{OciReference, RegistryBase, Repository};
+pub use selector::version_range::{VersionRange, lenient_version};
+pub use source::credentials::Credentials;
+pub use storage::digest::Digest;
 pub use trust::{Signer, Trust, TrustRoot};
-pub use version_range::{VersionRange, lenient_version};

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::chart;
-use crate::chart::ChartArchive;
-use crate::credentials::Credentials;
-use crate::digest::Digest;
+use crate::content::chart;
+use crate::content::chart::ChartArchive;
 use crate::error::ArtifactError;
 use crate::fetch::Fetch;
 use crate::media_types::{CHART_CONFIG, CHART_CONTENT};
-use crate::reference::{OciReference, RegistryBase};
-use crate::registry::{OCI_MANIFEST, Session};
+use crate::selector::reference::{OciReference, RegistryBase};
+use crate::source::credentials::Credentials;
+use crate::source::registry::{OCI_MANIFEST, Session};
+use crate::storage::digest::Digest;
 
 use blob::{Blob, Layer};
 pub use component::ComponentVersion;
@@ -61,7 +61,7 @@ pub(crate) async fn component(
     progress: &dyn Progress,
 ) -> Result<PushedArtifact, ArtifactError> {
     let repository = base.component(&component.name)?;
-    let reference = repository.tag(&crate::ocm::tag_of(&component.version))?;
+    let reference = repository.tag(&crate::content::ocm::tag_of(&component.version))?;
     let registry_url = fetch.http().origin(base.host())?;
     let (config, layers) = component.blobs(base, registry_url.as_str().trim_end_matches('/'))?;
     let annotations = component.annotations();

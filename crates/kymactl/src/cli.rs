@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
-    completion, diff, error::Error, explain, hub::GlobalFlags, migrate, module, reconcile, reset, run,
-    status, suspend, target, test, tree, values, why,
+    command::completion, command::diff, command::explain, command::migrate, command::module,
+    command::reconcile, command::reset, command::run, command::status, command::suspend, command::target,
+    command::test, command::tree, command::values, command::why, error::Error, hub::GlobalFlags,
 };
 
 /// Build modules, run their operators and inspect a fleet of clusters

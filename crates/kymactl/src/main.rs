@@ -1,32 +1,17 @@
 //! `kymactl`: builds modules, manages a fleet, and installs modules on a single cluster.
 
 mod cli;
-mod complete;
-mod completion;
+mod command;
 mod components;
-mod diff;
 mod duration;
 mod error;
-mod explain;
 mod file;
 mod hub;
 mod hub_address;
-mod migrate;
-mod module;
 mod name;
 mod output;
 mod reader;
-mod reconcile;
 mod request;
-mod reset;
-mod run;
-mod status;
-mod suspend;
-mod target;
-mod test;
-mod tree;
-mod values;
-mod why;
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
 //! Options for the start of a cluster.
 
-use crate::etcd::EtcdDump;
+use crate::server::etcd::EtcdDump;
 use crate::test_env::TestEnv;
 
 /// The options of a cluster; `.await` starts it. Without options it is a bare apiserver: RBAC is on, and no

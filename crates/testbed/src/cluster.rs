@@ -13,15 +13,15 @@ use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client};
 
-use crate::access::{Access, Credentials};
-use crate::apiserver::{ApiServer, Files};
-use crate::audit::Audit;
 use crate::builder::ClusterBuilder;
 use crate::certificates::{Authority, Validity};
-use crate::etcd::{Etcd, EtcdDump};
-use crate::infrastructure::Infrastructure;
+use crate::client::access::{Access, Credentials};
+use crate::client::audit::Audit;
+use crate::server::apiserver::{ApiServer, Files};
+use crate::server::etcd::{Etcd, EtcdDump};
+use crate::server::infrastructure::Infrastructure;
+use crate::server::workloads::Workloads;
 use crate::test_env::TestEnv;
-use crate::workloads::Workloads;
 
 /// Validity of `ServiceAccount` tokens, longer than every test and demo.
 const TOKEN_SECONDS: i64 = 24 * 3600;
@@ -338,7 +338,7 @@ fn log_ends(test_env: &TestEnv) -> String {
     let mut files: Vec<_> = files.map(|file| file.path()).collect();
     files.sort();
     for file in files {
-        let lines = crate::process::log_end(&file, 15);
+        let lines = crate::server::process::log_end(&file, 15);
         text.push_str(&format!("--- {}\n{lines}\n", file.display()));
     }
     text

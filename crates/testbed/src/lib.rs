@@ -30,51 +30,36 @@
 //!
 //! The programs come from `cargo xtask setup` ([`Program::path`]).
 
-mod access;
-mod access_review;
-mod apiserver;
-mod audit;
-mod binaries;
 mod builder;
 mod certificates;
+mod client;
 mod cluster;
-mod crd;
-mod etcd;
-mod infrastructure;
-mod inputs;
-mod pins;
-mod plain_http;
-mod port;
-mod process;
-mod quiet;
-mod registry;
-mod rounds;
 mod scripted;
+mod server;
 mod shared;
 mod test_env;
-mod tls;
+mod tools;
 mod wait;
-mod workloads;
 
-pub use access::{Access, Credentials};
-pub use access_review::until_access;
-pub use audit::{Audit, AuditEvent, AuditMark};
-pub use binaries::Program;
 pub use builder::ClusterBuilder;
 pub use certificates::{Certificate, Validity};
+pub use client::access::{Access, Credentials};
+pub use client::access_review::until_access;
+pub use client::audit::{Audit, AuditEvent, AuditMark};
+pub use client::crd::{crd_is_brought, crd_is_served, kind_is_explained, until_discovered};
+pub use client::quiet::until_quiet;
 pub use cluster::Cluster;
-pub use crd::{crd_is_brought, crd_is_served, kind_is_explained, until_discovered};
-pub use etcd::EtcdDump;
-pub use inputs::inputs;
-pub use port::free_address;
-pub use process::Process;
-pub use quiet::until_quiet;
-pub use registry::{PasswordProxy, Registry, TlsProxy};
-pub use rounds::rounds;
 pub use scripted::{
     Answer, Body, EventDelivery, InterceptedRequest, Interceptor, ReceivedRequest, RequestMatcher,
     ScriptedServer, disorder_events, empty_list, expire_watch, truncate_body,
 };
+pub use server::etcd::EtcdDump;
+pub use server::port::free_address;
+pub use server::process::Process;
+pub use server::registry::{PasswordProxy, Registry, TlsProxy};
 pub use shared::SharedTestEnv;
 pub use test_env::TestEnv;
+pub use tools::binaries::Program;
+pub use tools::inputs::inputs;
+pub use tools::rounds::rounds;
 pub use wait::{until, until_or_why};

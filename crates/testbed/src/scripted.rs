@@ -24,10 +24,10 @@ use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::access::{Access, Credentials};
 use crate::certificates::Authority;
+use crate::client::access::{Access, Credentials};
 use crate::cluster::Cluster;
-use crate::tls::acceptor;
+use crate::server::tls::acceptor;
 use crate::wait::until;
 
 use forward::Upstream;

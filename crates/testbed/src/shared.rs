@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, OnceCell};
 
 use crate::builder::ClusterBuilder;
 use crate::cluster::Cluster;
-use crate::registry::Registry;
+use crate::server::registry::Registry;
 use crate::test_env::TestEnv;
 
 /// A test environment that the first test starts and all others share. It ends with the process through the death

@@ -11,9 +11,9 @@ use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use crate::binaries;
 use crate::certificates::Authority;
-use crate::etcd::Etcd;
+use crate::server::etcd::Etcd;
+use crate::tools::binaries;
 
 /// Maximum number of apiservers that start at the same time: on two cores, two starts in parallel take as long as one.
 const APISERVERS_AT_A_TIME: usize = 2;

@@ -53,6 +53,6 @@ mod tests {
         assert_eq!(violations("/// As [`Client::try_from`](x).\nfn f() { client_from(config) }").count(), 0);
         assert!(is_program(Path::new("crates/kymactl/src/hub.rs")));
         assert!(!is_program(Path::new("crates/kymactl/tests/story/main.rs")));
-        assert!(!is_program(Path::new("crates/testbed/src/access.rs")));
+        assert!(!is_program(Path::new("crates/testbed/src/client/access.rs")));
     }
 }

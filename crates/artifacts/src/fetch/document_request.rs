@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::format::ContentFormat;
-use crate::digest::Digest;
+use crate::storage::digest::Digest;
 
 /// Digest of the content at an address, with the content if it is needed in memory.
 pub(super) type Document = (Digest, Option<Bytes>);

@@ -12,13 +12,13 @@ use reqwest::{
 use super::document_request::{Document, DocumentRequest};
 use super::format::ContentFormat;
 use super::state::{AnswerReuse, DigestedBytes, Fetch};
-use crate::cache::{IncomingFile, Key, Origin};
-use crate::credentials::{Auth, Credentials};
-use crate::digest::Digest;
 use crate::error::ArtifactError;
-use crate::http::{Request, Response};
-use crate::proofs::AccessRequest;
-use crate::{http, registry};
+use crate::source::credentials::{Auth, Credentials};
+use crate::source::http::{Request, Response};
+use crate::storage::cache::{IncomingFile, Key, Origin};
+use crate::storage::digest::Digest;
+use crate::storage::proofs::AccessRequest;
+use crate::{source::http, source::registry};
 
 /// Maximum size of one write to disk, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;

@@ -1,6 +1,6 @@
 //! Formats of content at HTTP addresses.
 
-use crate::archive;
+use crate::content::archive;
 use crate::error::ArtifactError;
 
 /// The required format of content at an address. A page of a proxy or sign-on service has another format and is not

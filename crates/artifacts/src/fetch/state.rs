@@ -6,18 +6,18 @@ use bytes::Bytes;
 
 use super::document_request::{Document, DocumentRequest};
 use super::validators::Validators;
-use crate::cache::{Cache, Key, Origin};
+use crate::bounds::permits::PullPermits;
+use crate::bounds::single_flight::SingleFlight;
 use crate::config::Limits;
-use crate::credentials::Credentials;
-use crate::digest::Digest;
 use crate::error::ArtifactError;
-use crate::http::Http;
-use crate::permits::PullPermits;
-use crate::proofs::{AccessRequest, Proofs};
-use crate::reference::Repository;
-use crate::registry::{Registry, Session};
-use crate::single_flight::SingleFlight;
-use crate::verification_cache::{VerificationCache, VerificationKey};
+use crate::selector::reference::Repository;
+use crate::source::credentials::Credentials;
+use crate::source::http::Http;
+use crate::source::registry::{Registry, Session};
+use crate::storage::cache::{Cache, Key, Origin};
+use crate::storage::digest::Digest;
+use crate::storage::proofs::{AccessRequest, Proofs};
+use crate::storage::verification_cache::{VerificationCache, VerificationKey};
 
 /// State of all reads.
 pub(crate) struct Fetch {

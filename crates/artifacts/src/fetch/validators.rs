@@ -9,9 +9,9 @@ use reqwest::header::{
     DATE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
 };
 
-use crate::cache::Origin;
-use crate::credentials::Fingerprint;
-use crate::digest::Digest;
+use crate::source::credentials::Fingerprint;
+use crate::storage::cache::Origin;
+use crate::storage::digest::Digest;
 
 const MAX_VALIDATORS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1_023);
 /// Maximum length of a validator that is kept.

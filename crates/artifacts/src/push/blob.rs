@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::digest::Digest;
+use crate::storage::digest::Digest;
 
 /// A descriptor in an OCI manifest.
 #[derive(Serialize)]

@@ -6,13 +6,13 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::blob::Blob;
-use crate::archive::reproducible_header;
-use crate::digest::Digest;
+use crate::content::archive::reproducible_header;
+use crate::content::ocm;
+use crate::content::ocm::Image;
 use crate::error::ArtifactError;
 use crate::media_types::COMPONENT_CONFIG;
-use crate::ocm;
-use crate::ocm::Image;
-use crate::reference::RegistryBase;
+use crate::selector::reference::RegistryBase;
+use crate::storage::digest::Digest;
 
 /// A module version to push.
 #[derive(Clone, Debug, Default)]

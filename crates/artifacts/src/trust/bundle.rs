@@ -8,7 +8,7 @@ use super::flaw::Flaw;
 use super::log::Entry;
 use super::material::{Certificate, Chain};
 use super::statement;
-use crate::digest::Digest;
+use crate::storage::digest::Digest;
 
 /// Common prefix of the media types of all versions.
 pub(super) const MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle";

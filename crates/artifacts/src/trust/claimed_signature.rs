@@ -1,7 +1,7 @@
 //! A signature before it is verified.
 
 use super::log;
-use crate::digest::Digest;
+use crate::storage::digest::Digest;
 
 /// A signature that claims to be for this content.
 pub(super) struct ClaimedSignature {

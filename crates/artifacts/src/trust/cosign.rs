@@ -10,8 +10,8 @@ use super::claimed_signature::ClaimedSignature;
 use super::flaw::Flaw;
 use super::log::Entry;
 use super::statement;
-use crate::digest::Digest;
 use crate::error::ArtifactError;
+use crate::storage::digest::Digest;
 
 /// Media type of a signed layer.
 const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";

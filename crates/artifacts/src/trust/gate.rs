@@ -10,12 +10,12 @@ use super::flaw::Flaw;
 use super::policy::Trust;
 use super::provenance::Keyring;
 use super::search::Search;
-use crate::credentials::Credentials;
-use crate::digest::Digest;
 use crate::error::ArtifactError;
 use crate::fetch::{ContentFormat, Fetch, shown};
-use crate::proofs::AccessRequest;
-use crate::reference::OciReference;
+use crate::selector::reference::OciReference;
+use crate::source::credentials::Credentials;
+use crate::storage::digest::Digest;
+use crate::storage::proofs::AccessRequest;
 
 /// Admits content with a trusted signature; all content if no signature is required.
 #[derive(Clone, Copy)]

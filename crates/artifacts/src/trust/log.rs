@@ -9,7 +9,7 @@ use super::flaw::Flaw;
 use super::material::LogId;
 use super::merkle;
 use super::root::{Log, TrustRoot};
-use crate::digest::Digest;
+use crate::storage::digest::Digest;
 
 /// Expected subject of a log entry.
 pub(super) struct LogSubject<'a> {

@@ -8,8 +8,8 @@ use super::keys::PublicKey;
 use super::provenance::Keyring;
 use super::root::TrustRoot;
 use super::{bundle, certificate, cosign, keys, log, timestamp};
-use crate::digest::Digest;
 use crate::error::ArtifactError;
+use crate::storage::digest::Digest;
 
 /// Maximum number of timestamps of one signature that are verified.
 const MAX_TIMESTAMPS: usize = 8;

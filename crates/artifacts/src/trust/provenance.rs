@@ -13,8 +13,8 @@ use pgp::{
 use serde::Deserialize;
 
 use super::flaw::Flaw;
-use crate::digest::Digest;
 use crate::error::ArtifactError;
+use crate::storage::digest::Digest;
 
 /// Media type of the layer beside a chart in a registry.
 pub(crate) const LAYER: &str = "application/vnd.cncf.helm.chart.provenance.v1.prov";

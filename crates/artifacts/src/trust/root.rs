@@ -10,8 +10,8 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::keys::PublicKey;
 use super::material::{Chain, LogId};
-use crate::digest::Digest;
 use crate::error::ArtifactError;
+use crate::storage::digest::Digest;
 
 /// A `trusted_root.json` in the format of the Sigstore clients: certificate authorities, transparency logs,
 /// certificate logs and timestamp authorities, each with its period of use.

@@ -3,7 +3,7 @@
 use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
 
 use super::root::{Authority, TrustRoot};
-use crate::digest::Digest;
+use crate::storage::digest::Digest;
 
 /// Extension with the timestamps.
 const TIMESTAMPS_OID: &str = "1.3.6.1.4.1.11129.2.4.2";

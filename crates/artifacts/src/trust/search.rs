@@ -8,12 +8,12 @@ use oci_spec::image::{ImageIndex, ImageManifest};
 use super::flaw::Flaw;
 use super::policy::Trust;
 use super::{bundle, cosign};
-use crate::credentials::Credentials;
-use crate::digest::Digest;
 use crate::error::ArtifactError;
 use crate::fetch::Fetch;
-use crate::reference::OciReference;
-use crate::registry::Session;
+use crate::selector::reference::OciReference;
+use crate::source::credentials::Credentials;
+use crate::source::registry::Session;
+use crate::storage::digest::Digest;
 
 /// Maximum number of signatures of one manifest that are verified, of each kind.
 const MAX_SIGNATURES: usize = 64;

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::flaw::Flaw;
-use crate::digest::Digest;
+use crate::storage::digest::Digest;
 
 /// `critical.type` of cosign's simple signing payload.
 const SIMPLE: &str = "cosign container image signature";

@@ -11,7 +11,7 @@ use super::flaw::Flaw;
 use super::policy::MAX_LOG_ENTRIES;
 use super::sample::{self, ISSUER, NOW, SUBJECT, SignatureOptions, Sigstore};
 use super::*;
-use crate::digest::Digest;
+use crate::storage::digest::Digest;
 
 const MANIFEST: &[u8] = b"{\"schemaVersion\": 2}";
 

@@ -16,7 +16,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
 use super::answer::Body;
-use crate::access::{Access, Credentials, certificates};
+use crate::client::access::{Access, Credentials, certificates};
 
 type Http = Client<HttpsConnector<HttpConnector>, Body>;
 
