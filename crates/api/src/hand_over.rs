@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
-use crate::{klm, labels};
+use crate::{klm, metadata::labels};
 
 /// The operators that act on a Kyma.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

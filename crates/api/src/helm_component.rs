@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::component::fields::{
     DeletionPolicy, Dependency, FreeForm, GroupKind, Manager, ModuleRef, ResourcePolicy, TargetRef,
 };
-use crate::schemas;
+use crate::schema::schemas;
 
 mod inventory;
 mod inventory_group;

@@ -3,9 +3,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, GroupVersionKind};
 
-use crate::groups::OPERATOR_GROUP;
-use crate::labels;
-use crate::owner::is_kyma;
+use crate::metadata::groups::OPERATOR_GROUP;
+use crate::metadata::labels;
+use crate::metadata::owner::is_kyma;
 
 /// Lease in the hub's namespace that a running KLM renews.
 pub const LEASE: &str = "893110f7.kyma-project.io";

@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::component::fields::{FreeForm, ResourcePolicy, SecretKeyRef};
-use crate::state::State;
-use crate::{patterns, schemas};
+use crate::status::state::State;
+use crate::{schema::patterns, schema::schemas};
 
 mod target_identity;
 

@@ -11,51 +11,49 @@
 )]
 #![allow(clippy::duplicated_attributes, reason = "printer columns of one type are no duplicates")]
 
-// Custom resources, one per module.
+// Custom resources, one per module; `catalogue` has the kinds of the catalogue of modules.
+mod catalogue;
 mod helm_component;
 mod kyma;
-mod module_config;
-mod module_release_meta;
-mod module_template;
-mod owner;
 mod pause;
 mod watcher;
 
-// Parts of custom resources and their statuses.
+// Parts of custom resources, their schemas and statuses.
 pub mod address;
 mod backoff;
 pub mod component;
-pub mod condition;
-pub mod crds;
 mod delete_proof;
 pub mod hand_over;
-pub mod limits;
-pub mod patterns;
-mod reason;
-pub mod refusal;
-mod schemas;
-mod state;
+mod schema;
+mod status;
 pub mod values;
-pub mod visibility;
-mod yaml_safe;
 
 // Names on hub and targets.
-pub mod annotations;
-pub mod finalizers;
-mod groups;
 pub mod klm;
-pub mod labels;
-pub mod names;
-pub mod release_store;
+mod metadata;
+
+pub use catalogue::visibility;
+pub use metadata::{annotations, finalizers, labels, names, release_store};
+pub use schema::{crds, limits, patterns};
+pub use status::{condition, refusal};
 
 pub use address::{AddressRefusal, AddressRules};
 pub use backoff::Backoff;
+pub use catalogue::module_config::{
+    ConfigOverrides, ConfigRule, FleetCount, ModuleConfig, ModuleConfigSpec, ModuleConfigStatus,
+    ModuleOverride, ResourceRule,
+};
+pub use catalogue::module_release_meta::{
+    ChannelVersion, Mandatory, ModuleReleaseMeta, ModuleReleaseMetaSpec, ReleasedVersion, Rollout,
+};
+pub use catalogue::module_template::{
+    CustomStateCheck, Icon, ModuleInfo, ModuleTemplate, ModuleTemplateSpec, Resource, TemplateComponent,
+};
 pub use component::{
     ComponentDependency, ComponentView, DeletionPolicy, Dependency, FreeForm, GroupKind, KindRef, Manager,
     ModuleRef, ObjectRef, ReadyView, ResourcePolicy, SecretKeyRef, TargetRef,
 };
 pub use delete_proof::{DeleteProof, needs_delete_proof};
-pub use groups::{COMPONENT_GROUP, OPERATOR_GROUP};
 pub use helm_component::{
     Adopt, Adoption, ChartSource, CommonMetadata, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore,
     DriftMode, FailedRevision, Health, HealthExpression, HelmComponent, HelmComponentSpec,
@@ -68,20 +66,11 @@ pub use kyma::{
     Kyma, KymaModule, KymaSpec, KymaStatus, LastOperation, MandatoryModule, ModuleStatus, PartialMeta,
     PendingUpgrade, Selection, TargetIdentity, TrackedObject, Upgrade, UpgradeMode,
 };
-pub use module_config::{
-    ConfigOverrides, ConfigRule, FleetCount, ModuleConfig, ModuleConfigSpec, ModuleConfigStatus,
-    ModuleOverride, ResourceRule,
-};
-pub use module_release_meta::{
-    ChannelVersion, Mandatory, ModuleReleaseMeta, ModuleReleaseMetaSpec, ReleasedVersion, Rollout,
-};
-pub use module_template::{
-    CustomStateCheck, Icon, ModuleInfo, ModuleTemplate, ModuleTemplateSpec, Resource, TemplateComponent,
-};
-pub use owner::{is_kyma, kyma_owner};
+pub use metadata::groups::{COMPONENT_GROUP, OPERATOR_GROUP};
+pub use metadata::owner::{is_kyma, kyma_owner};
 pub use pause::{Pause, PauseScope, PauseSpec, PauseStatus};
-pub use reason::{ErrorClass, OwnReason, Reason};
-pub use refusal::Refusal;
-pub use state::State;
+pub use schema::yaml_safe::yaml_safe;
+pub use status::reason::{ErrorClass, OwnReason, Reason};
+pub use status::refusal::Refusal;
+pub use status::state::State;
 pub use watcher::{Gateway, ResourceToWatch, ServiceInfo, WatchedField, Watcher, WatcherSpec, WatcherStatus};
-pub use yaml_safe::yaml_safe;

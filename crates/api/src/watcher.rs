@@ -7,8 +7,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::schemas;
-use crate::state::State;
+use crate::schema::schemas;
+use crate::status::state::State;
 
 /// Changes on targets to report, and their receiver.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

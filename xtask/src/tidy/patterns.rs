@@ -16,12 +16,12 @@ struct Rule {
 const RULES: &[Rule] = &[
     Rule {
         pattern: r#"format!\(\s*"\{\w*\}=[^"]*",\s*(kyma_api::)?labels::"#,
-        home: "crates/api/src/names.rs",
+        home: "crates/api/src/metadata/names.rs",
         instead: "a label selector is made by names::label_selector, which shortens values that are no label values",
     },
     Rule {
         pattern: r#"\bowner\w*\.kind (==|!=) "Kyma""#,
-        home: "crates/api/src/owner.rs",
+        home: "crates/api/src/metadata/owner.rs",
         instead: "whether an owner is a Kyma is told by kyma_api::is_kyma, by group and kind",
     },
     Rule {

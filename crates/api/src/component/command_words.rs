@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-use crate::crds;
+use crate::schema::crds;
 
 /// Category of every kind of component: `kubectl get kyma-components` lists them all.
 pub const COMPONENT_CATEGORY: &str = "kyma-components";

@@ -153,7 +153,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::crds;
+    use crate::schema::crds;
 
     #[test]
     fn our_own_component_keeps_the_contract() {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use crate::annotations;
+use crate::metadata::annotations;
 
 /// Reason of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::fields::DeletionPolicy;
 use super::order::DeletionOrder;
-use crate::condition::types;
-use crate::state::State;
-use crate::{annotations, labels};
+use crate::status::condition::types;
+use crate::status::state::State;
+use crate::{metadata::annotations, metadata::labels};
 
 /// The fields of a component that kyma-operator reads: identity, labels of the contract, and status.
 ///

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::component::fields::SecretKeyRef;
-use crate::patterns;
+use crate::schema::patterns;
 
 /// Source of the content: exactly one of ocm, chart, manifests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

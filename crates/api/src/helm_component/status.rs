@@ -10,8 +10,8 @@ use super::status_records::{
     PruneBaseline, ReleaseRecord, ReleaseRevision, ResolvedVersion, RollbackTarget,
 };
 use super::stored::{self, StoredStatus};
-use crate::schemas;
-use crate::state::State;
+use crate::schema::schemas;
+use crate::status::state::State;
 
 /// Observed state of the component.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]

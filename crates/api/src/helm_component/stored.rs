@@ -1,5 +1,5 @@
 //! Reads statuses that earlier versions stored. This module alone knows the names of their fields;
-//! [`crate::condition`] knows those of their conditions.
+//! [`crate::status::condition`] knows those of their conditions.
 //!
 //! An API server drops fields that the schema lacks when it reads a stored object, so the schema keeps the deprecated
 //! fields. They are read only if the current ones are absent, and never written.
@@ -15,8 +15,8 @@ use super::status_records::{
     Adoption, CreatedResource, Digests, FailedRevision, Hooks, InstalledValues, InventoryEntry,
     PruneBaseline, ReleaseRecord, ReleaseRevision, ResolvedVersion, RollbackTarget,
 };
-use crate::condition;
-use crate::state::State;
+use crate::status::condition;
+use crate::status::state::State;
 
 mod records;
 

@@ -60,7 +60,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::crds;
+    use crate::schema::crds;
 
     fn read(stored: Value) -> TargetIdentity {
         serde_json::from_value(stored).unwrap()

@@ -10,7 +10,7 @@ use super::{
     former_baseline, former_digests, former_failure, former_hooks, former_record, former_target,
     former_version, hooks, prune_baseline, release_record, resolved_version, rollback_target,
 };
-use crate::crds;
+use crate::schema::crds;
 
 /// Returns the schema of the status.
 fn schema() -> JSONSchemaProps {

@@ -7,7 +7,7 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use crate::patterns;
+use crate::schema::patterns;
 
 /// Lets each optional field below a spec or status keep its own description. For a field of an enum type, kube would
 /// replace it by that of the type: `OptionalEnum` in kube-core moves the first schema of `anyOf` over the field's.

@@ -8,8 +8,8 @@ use std::fmt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt as _};
 
-use crate::labels;
-use crate::module_template::ModuleTemplate;
+use crate::catalogue::module_template::ModuleTemplate;
+use crate::metadata::labels;
 
 /// A Kyma for which visibility is decided.
 #[derive(Clone, Copy, Debug)]

@@ -62,12 +62,12 @@ pub const BROKER_PLAN_NAME: &str = "kyma-project.io/broker-plan-name";
 /// Runtime id, set by the broker; copied to the target's Kyma.
 pub const RUNTIME_ID: &str = "kyma-project.io/runtime-id";
 
-/// On every object that operators create on a target: [`crate::names::owner_hash`] of the hub object that owns it.
+/// On every object that operators create on a target: [`crate::metadata::names::owner_hash`] of the hub object that owns it.
 pub const OWNER: &str = "component.kyma-project.io/owner";
 /// On objects of a chart's hooks on a target, instead of [`OWNER`]: the same hash. Such objects are neither corrected
 /// nor removed with the others.
 pub const HOOK_OF: &str = "component.kyma-project.io/hook-of";
-/// Shard of a Kyma, component or access Secret: [`crate::names::shard`] in decimal, `0` to `255`.
+/// Shard of a Kyma, component or access Secret: [`crate::metadata::names::shard`] in decimal, `0` to `255`.
 pub const SHARD: &str = "component.kyma-project.io/shard";
 /// `true` on a Secret in the hub's namespace: operators may copy its content to targets, which are untrusted. Secrets
 /// without it are not copied, nor are those with [`KYMA_NAME`] or a kubeconfig.
@@ -91,5 +91,5 @@ pub const APP_VERSION: &str = "app.kubernetes.io/version";
 /// Returns the label with the value `true` on a Secret or ConfigMap of the hub's namespace that a module may read:
 /// `modules.component.kyma-project.io/<module>`, cut and hashed if the module's name is longer than 63 characters.
 pub fn readable_by(module: &str) -> String {
-    format!("{READABLE_BY}{}", crate::names::label_value(module))
+    format!("{READABLE_BY}{}", crate::metadata::names::label_value(module))
 }

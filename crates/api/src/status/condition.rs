@@ -2,8 +2,8 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as metav1, Time};
 
-use crate::limits;
-use crate::reason::Reason;
+use crate::schema::limits;
+use crate::status::reason::Reason;
 
 /// Condition types.
 pub mod types {

@@ -78,7 +78,7 @@ pub const RELEASE_CONTENT: &str = "component.kyma-project.io/release-content";
 pub const HOOK_RUN: &str = "component.kyma-project.io/hook-run";
 
 /// Annotation on a Kyma during a hand-over: the operator of this name has stopped its work on the Kyma. The writer of the
-/// label [`crate::labels::HAND_OVER`] removes it.
+/// label [`crate::metadata::labels::HAND_OVER`] removes it.
 pub fn stopped(operator: &str) -> String {
     format!("component.kyma-project.io/{operator}-stopped")
 }

@@ -7,12 +7,12 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use crate::annotations;
+use crate::catalogue::module_config::ModuleConfig;
+use crate::catalogue::module_release_meta::ModuleReleaseMeta;
+use crate::catalogue::module_template::ModuleTemplate;
 use crate::helm_component::HelmComponent;
 use crate::kyma::Kyma;
-use crate::module_config::ModuleConfig;
-use crate::module_release_meta::ModuleReleaseMeta;
-use crate::module_template::ModuleTemplate;
+use crate::metadata::annotations;
 use crate::pause::Pause;
 use crate::watcher::Watcher;
 

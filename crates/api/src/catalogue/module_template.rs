@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::component::fields::{Dependency, FreeForm, GroupKind, KindRef, Manager};
 use crate::helm_component::ChartSource;
-use crate::state::State;
-use crate::{patterns, schemas};
+use crate::status::state::State;
+use crate::{schema::patterns, schema::schemas};
 
 /// One version of one module.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::component::fields::{FreeForm, ResourcePolicy};
 use crate::kyma::Upgrade;
-use crate::{patterns, schemas};
+use crate::{schema::patterns, schema::schemas};
 
 /// Central configuration of a module, or of all modules.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

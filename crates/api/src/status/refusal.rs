@@ -9,7 +9,7 @@ use std::time::Duration;
 use kube::core::Status;
 use kube::core::response::reason;
 
-use crate::reason::Reason;
+use crate::status::reason::Reason;
 
 mod invalid;
 

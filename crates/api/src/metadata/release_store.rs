@@ -5,7 +5,7 @@
 
 /// Type of the Secrets with the parts of a revision: its render, the hooks of its removal, and its objects.
 pub const TYPE: &str = "component.kyma-project.io/release";
-/// Prefix of the names of Secrets of type [`TYPE`]. [`crate::names::owner_hash`] of the component, `-` and the number
+/// Prefix of the names of Secrets of type [`TYPE`]. [`crate::metadata::names::owner_hash`] of the component, `-` and the number
 /// of a slot (1 to 3) follow, and for a part that does not fit into the slot's Secret another `-` and 2 or 3.
 pub const PREFIX: &str = "helm-component-release-";
 
@@ -18,7 +18,7 @@ pub const HOOKS_TYPE: &str = "component.kyma-project.io/kept-hooks";
 /// All types of the release store.
 pub const TYPES: [&str; 4] = [TYPE, RELEASE_TYPE, RENDER_TYPE, HOOKS_TYPE];
 
-/// Prefix of the name of a Secret of type [`RELEASE_TYPE`]; [`crate::names::owner_hash`] of the component follows.
+/// Prefix of the name of a Secret of type [`RELEASE_TYPE`]; [`crate::metadata::names::owner_hash`] of the component follows.
 pub const RELEASE_PREFIX: &str = "helm-component-kept-";
 /// Prefix of the names of Secrets of type [`RENDER_TYPE`].
 pub const RENDER_PREFIX: &str = "helm-component-render-";

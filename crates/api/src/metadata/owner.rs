@@ -2,8 +2,8 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use crate::groups::OPERATOR_GROUP;
 use crate::kyma::Kyma;
+use crate::metadata::groups::OPERATOR_GROUP;
 
 /// Returns the first Kyma among the owners of an object. A kind `Kyma` of another API group does not count.
 pub fn kyma_owner(owners: &[OwnerReference]) -> Option<&OwnerReference> {
