@@ -336,10 +336,7 @@ impl State {
         for name in &changed {
             self.report_on_config(name);
         }
-        self.sessions().remove(kyma);
-        self.remotes().forget(kyma);
-        self.watches.unsubscribe(kyma);
-        self.pull_secrets().forget(kyma);
+        self.end_session(kyma);
         self.policies().forget(kyma);
         self.own_writes().forget(kyma);
         self.by_secret.lock().remove(kyma);

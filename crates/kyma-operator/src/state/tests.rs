@@ -65,6 +65,15 @@ async fn only_a_pending_session_is_interrupted() {
 }
 
 #[tokio::test]
+async fn deletion_of_a_kyma_interrupts_its_pending_session() {
+    let (state, _) = unconnected();
+    let (kyma, _) = kymas(1).remove(0);
+    let pending = state.pending_sessions.begin(&kyma);
+    state.forget(&kyma);
+    assert!(pending.is_interrupted(), "its session would remain");
+}
+
+#[tokio::test]
 async fn the_last_decision_of_the_first_list_requeues_all_configs() {
     let (state, _) = unconnected();
     for name in ["a", "b"] {
