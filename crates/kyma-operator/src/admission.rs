@@ -10,6 +10,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{Kyma, KymaStatus, labels, names};
+use kyma_connection::owned_fields;
 use kyma_sdk::{DeleteGate, DeleteRequest, Failure, KymaKey, PausedOperations, find_object, is_plausible};
 use kyma_targets::Target;
 
@@ -17,7 +18,6 @@ use crate::FIELD_MANAGER;
 use crate::component::ComponentView;
 use crate::error::Error;
 use crate::observe::Observation;
-use crate::owned_fields;
 use crate::resolve::{Decision, ResolvedModule};
 use crate::session;
 use crate::state::State;

@@ -44,7 +44,6 @@ mod args;
 mod error;
 mod events;
 mod metrics;
-mod owned_fields;
 mod program;
 mod rbac;
 

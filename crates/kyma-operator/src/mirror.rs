@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use kube::api::DynamicObject;
 use kyma_api::{klm, labels};
+use kyma_connection::owned_fields;
 use kyma_sdk::KymaKey;
 
 use crate::FIELD_MANAGER;
 use crate::component::ComponentId;
-use crate::owned_fields;
 
 mod plan;
 mod sync;

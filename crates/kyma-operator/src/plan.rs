@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kyma_api::component::DeletionReason;
 use kyma_api::{DeletionPolicy, Reason, State, TargetIdentity, TargetRef, limits};
+use kyma_connection::owned_fields;
 use kyma_sdk::KymaKey;
 use serde_json::{Map, Value};
 
@@ -209,7 +210,7 @@ fn add_component(
             format!("component {kind} of module {} would be larger than 1 MiB", install.release.module);
         return Err(ModuleProblem::error(Reason::ObjectTooLarge, message));
     }
-    let fingerprint = crate::owned_fields::fingerprint_of_apply(&body);
+    let fingerprint = owned_fields::fingerprint_of_apply(&body);
     let is_written = view.and_then(|view| view.owned_fingerprint.as_ref()) == Some(&fingerprint);
     if !is_written {
         plan.components.push(DesiredComponent { module: install.release.module.clone(), kind, plural, body });

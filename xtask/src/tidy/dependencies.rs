@@ -17,8 +17,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kyma-artifacts", &["kyma-api", "kyma-tls"]),
     ("kyma-helm", &["kyma-api", "kyma-object-set", "kyma-artifacts"]),
     ("kyma-sdk", &["kyma-api", "kyma-health", "kyma-targets"]),
-    ("kyma-operator", &["kyma-api", "kyma-targets", "kyma-sdk", "kyma-object-set"]),
-    ("release-meta-syncer", &["kyma-api", "kyma-targets", "kyma-sdk", "kyma-object-set"]),
+    ("kyma-connection", &["kyma-api", "kyma-targets", "kyma-sdk"]),
+    ("kyma-operator", &["kyma-api", "kyma-targets", "kyma-sdk", "kyma-connection", "kyma-object-set"]),
+    ("release-meta-syncer", &["kyma-api", "kyma-targets", "kyma-sdk", "kyma-connection", "kyma-object-set"]),
     (
         "helm-component",
         &[

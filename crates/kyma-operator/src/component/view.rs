@@ -8,6 +8,7 @@ use kyma_api::{
     DeletionPolicy, PartialMeta, ReadyView, Reason, ResourcePolicy, State, TrackedObject, annotations,
     finalizers, kyma_owner, labels, names,
 };
+use kyma_connection::owned_fields;
 use kyma_sdk::KymaKey;
 use serde::Deserialize;
 use serde_json::Value;
@@ -15,7 +16,6 @@ use serde_json::Value;
 use super::{ComponentId, ComponentKind, TemplateRecord};
 use crate::FIELD_MANAGER;
 use crate::config::{self, ConfigUids};
-use crate::owned_fields;
 
 /// Value of [`annotations::UPGRADE_MODE`].
 pub(crate) const MANUAL_UPGRADE_MODE: &str = "Manual";

@@ -3,11 +3,11 @@
 use kube::api::DynamicObject;
 use kyma_api::condition::types;
 use kyma_api::{InventoryGroup, State, annotations, klm, labels};
+use kyma_connection::owned_fields;
 use serde_json::{Map, Value, json};
 
 use super::{ObservedManifest, Origin};
 use crate::component::ComponentView;
-use crate::owned_fields;
 
 /// Annotation value on each copy.
 const READ_ONLY_DISCLAIMER: &str = "DO NOT EDIT - This Manifest is a read-only copy of the component that owns it. Nobody acts on it, and edits \

@@ -8,7 +8,6 @@ use serde_json::json;
 use super::*;
 use crate::catalogue::{Release, Subscription, Template};
 use crate::config::ConfigUids;
-use crate::owned_fields;
 use crate::selection::{CentralOverrides, ModuleEntry, Selection};
 
 fn resolved(decision: Decision) -> ResolvedModule {

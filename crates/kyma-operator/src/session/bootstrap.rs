@@ -7,12 +7,12 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, CustomResourceExt, ResourceExt};
 use kyma_api::{Kyma, annotations, labels, names};
+use kyma_connection::owned_fields;
 use kyma_sdk::{KymaKey, create_new, find_object};
 use kyma_targets::Target;
 use serde_json::{Value, json};
 
 use crate::error::Error;
-use crate::owned_fields;
 use crate::resolve::compare;
 use crate::state::State;
 use crate::{CREATE_FIELD_MANAGER, FIELD_MANAGER};

@@ -1,5 +1,5 @@
-//! Fields of an object that kyma-operator owns by its `managedFields`: those that its server-side apply last set and
-//! no other manager took. The fingerprint shows whether another apply would change anything.
+//! Fields of an object that a field manager owns by its `managedFields`: those that its server-side apply last set and
+//! no other manager took. The fingerprint shows whether another apply would change anything. Pure.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -11,26 +11,26 @@ use sha2::{Digest, Sha256};
 const MAX_COMPARISONS: usize = 1_000_000;
 
 /// Returns when `manager` last changed the object by an apply.
-pub(crate) fn applied_at(meta: &ObjectMeta, manager: &str) -> Option<Timestamp> {
+pub fn applied_at(meta: &ObjectMeta, manager: &str) -> Option<Timestamp> {
     let entries = meta.managed_fields.as_ref()?.iter();
     entries.filter(|entry| is_ours(entry, manager, "")).filter_map(|entry| Some(entry.time.as_ref()?.0)).max()
 }
 
 /// Returns the fingerprint of the fields that `manager` owns; `None` if it owns nothing.
-pub(crate) fn fingerprint(object: &DynamicObject, manager: &str) -> Option<String> {
+pub fn fingerprint(object: &DynamicObject, manager: &str) -> Option<String> {
     let mut live = object.data.clone();
     live.as_object_mut()?.insert("metadata".to_owned(), serde_json::to_value(&object.metadata).ok()?);
     Some(hash(&project(&live, fields(&object.metadata, manager, "")?)))
 }
 
 /// Returns the fingerprint of the status fields that `manager` owns; `None` if it owns nothing.
-pub(crate) fn status_fingerprint(object: &DynamicObject, manager: &str) -> Option<String> {
+pub fn status_fingerprint(object: &DynamicObject, manager: &str) -> Option<String> {
     let status = fields(&object.metadata, manager, "status")?.get("f:status")?;
     Some(hash(&project(object.data.get("status")?, status)))
 }
 
 /// Returns the fingerprint of a status to apply; equal to that of the object after the apply.
-pub(crate) fn fingerprint_of_status(status: &Value) -> String {
+pub fn fingerprint_of_status(status: &Value) -> String {
     hash(status)
 }
 
@@ -41,7 +41,7 @@ fn fields<'a>(meta: &'a ObjectMeta, manager: &str, subresource: &str) -> Option<
 }
 
 /// Returns the fingerprint of an apply's body; equal to that of the object after the apply.
-pub(crate) fn fingerprint_of_apply(body: &Value) -> String {
+pub fn fingerprint_of_apply(body: &Value) -> String {
     let mut body = body.clone();
     if let Some(object) = body.as_object_mut() {
         object.remove("apiVersion");
