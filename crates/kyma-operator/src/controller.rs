@@ -18,7 +18,6 @@ use crate::mandatory;
 use crate::metrics::KymaMetrics;
 use crate::pull_secret;
 use crate::reconcile::reconcile;
-use crate::session::Session;
 use crate::state::{State, Triggers};
 use crate::target_kyma::{NAME, TargetKyma};
 
@@ -90,11 +89,8 @@ fn register_answer_source(state: &Arc<State>) {
     let weak_state = Arc::downgrade(state);
     state.metrics.set_answer_source(move || {
         let Some(state) = weak_state.upgrade() else { return Vec::new() };
-        let sessions = state.sessions();
-        let answers = sessions
-            .iter()
-            .filter_map(|(key, session)| Some((key.name.clone(), session.target.contact().answered?)));
-        answers.collect()
+        let sessions = state.sessions.all().into_iter();
+        sessions.filter_map(|(key, session)| Some((key.name, session.target.contact().answered?))).collect()
     });
 }
 
@@ -133,8 +129,8 @@ fn follow_access(state: &Arc<State>) {
         }
         state.requeue_all(&concerned);
         if change.secret().is_some() && change.secret() == state.args.pull_secret() {
-            let open: Vec<KymaKey> = state.sessions().keys().cloned().collect();
-            state.requeue_all(&open);
+            let open = state.sessions.all();
+            state.requeue_all(open.iter().map(|(kyma, _)| kyma));
         }
     });
 }
@@ -159,15 +155,9 @@ async fn follow_targets(state: Arc<State>, mut events: Receiver<TargetEvent>) {
 /// Events of targets were dropped: ends sessions with targets that do not answer, and requeues every Kyma.
 fn suspect_all(state: &State, dropped: u64) {
     tracing::warn!(dropped, "events of targets were dropped; all Kymas are requeued");
-    let silent = |session: &&Arc<Session>| !session.target.calls_pass();
-    let kymas: Vec<KymaKey> = state
-        .sessions()
-        .iter()
-        .filter(|(_, session)| silent(session))
-        .map(|(kyma, _)| kyma.clone())
-        .collect();
-    for kyma in &kymas {
-        state.end_session(kyma);
+    let silent = state.sessions.all().into_iter().filter(|(_, session)| !session.target.calls_pass());
+    for (kyma, _) in silent {
+        state.end_session(&kyma);
     }
     state.requeue_all(&state.with_secrets());
 }

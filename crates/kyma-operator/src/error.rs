@@ -96,8 +96,6 @@ pub(crate) enum Error {
     AwaitList,
     #[error("the target's Kyma has no uid")]
     ReadKyma,
-    #[error("the access to the target changed while it was read")]
-    OpenSession,
     #[error("the target's Kyma is not marked as this Kyma's, so it is not deleted")]
     ClaimKyma,
     #[error(transparent)]
@@ -166,7 +164,7 @@ impl From<Error> for Failure {
             Error::MissFencingGeneration { .. } => Self::new(Reason::ApplyConflict, action),
             Error::KeepFencingGeneration { .. } => Self::new(Reason::HubRefused, action),
             Error::AwaitList => Self::new(Reason::TargetTimeout, action),
-            Error::ReadKyma | Error::OpenSession => Self::new(Reason::TargetAnswerInvalid, action),
+            Error::ReadKyma => Self::new(Reason::TargetAnswerInvalid, action),
             Error::ClaimKyma | Error::ClaimPullSecret => Self::new(Reason::OwnedByOther, action),
             Error::Watch(_) | Error::Compose { .. } => Self::new(Reason::Internal, action),
         }

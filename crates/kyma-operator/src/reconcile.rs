@@ -180,7 +180,7 @@ async fn stop_managing(state: &State, kyma: &Arc<Kyma>, actor: Actor) -> Result<
 /// verified again.
 async fn await_first_list(state: &State, kyma: &Arc<Kyma>) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
-    let opened = state.sessions().get(&key).map(|session| session.opened);
+    let opened = state.sessions.get(&key).map(|session| session.opened);
     let Some(left) = opened.and_then(|opened| FIRST_LIST_TIMEOUT.checked_sub(opened.elapsed())) else {
         return report_failure(state, kyma, Error::AwaitList.into()).await;
     };

@@ -35,21 +35,16 @@ pub(crate) async fn of(
     context: &ReconcileContext,
 ) -> Result<Arc<Session>, Failure> {
     let key = KymaKey::of(kyma);
-    let proven = |session: &&Arc<Session>| session.access == access && is_on_record(kyma, &session.identity);
-    let existing = state.sessions().get(&key).filter(proven).cloned();
+    let proven = |session: &Arc<Session>| session.access == access && is_on_record(kyma, &session.identity);
+    let existing = state.sessions.get(&key).filter(proven);
     if let Some(session) = existing.filter(|session| session.is_fresh(state.runtime.settings.resync)) {
         return Ok(session);
     }
     // Discard what another access or an expired session reported; it is read again.
     state.end_session(&key);
-    let pending = state.pending_sessions.begin(&key);
-    let session = Arc::new(open(state, kyma, access, context).await?);
-    state.sessions().insert(key.clone(), Arc::clone(&session));
-    if pending.is_interrupted() {
-        state.end_session(&key);
-        return Err(Error::OpenSession.into());
-    }
-    Ok(session)
+    let pending = state.sessions.begin(&key);
+    let session = open(state, kyma, access, context).await?;
+    pending.complete(session).inspect_err(|_| state.end_session(&key))
 }
 
 /// Returns the access Secret of a Kyma: the one that it names, or else the one labelled for it.

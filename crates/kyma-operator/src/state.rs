@@ -1,12 +1,13 @@
 //! State shared by all reconciles: the indexes, the sessions with targets, and the triggers.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
-use kyma_sdk::{Index, KymaKey, LongNames, PendingSessions, Runtime, Trigger, Watches};
+use kyma_connection::Sessions;
+use kyma_sdk::{Index, KymaKey, LongNames, Runtime, Trigger, Watches};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::admission::target_policies::Policies;
@@ -42,7 +43,7 @@ pub(crate) struct State {
     catalogue: RwLock<Catalogue>,
     components: RwLock<Components>,
     kinds: RwLock<Kinds>,
-    sessions: Mutex<HashMap<KymaKey, Arc<Session>>>,
+    pub(crate) sessions: Sessions<Session>,
     remotes: Mutex<Remotes>,
     pull_secrets: Mutex<Copies>,
     policies: Mutex<Policies>,
@@ -55,8 +56,6 @@ pub(crate) struct State {
     initial_kymas: Mutex<InitialKymas>,
     maintenance: RwLock<Arc<Maintenance>>,
     awaiting_windows: Mutex<HashSet<KymaKey>>,
-    /// Sessions that are being opened.
-    pub(crate) pending_sessions: PendingSessions,
     /// Kymas with names longer than a label value.
     pub(crate) long_names: LongNames,
     klm_kymas: Mutex<HashSet<KymaKey>>,
@@ -81,7 +80,7 @@ impl State {
             catalogue: RwLock::default(),
             components: RwLock::default(),
             kinds: RwLock::default(),
-            sessions: Mutex::default(),
+            sessions: Sessions::default(),
             remotes: Mutex::default(),
             pull_secrets: Mutex::default(),
             policies: Mutex::default(),
@@ -94,7 +93,6 @@ impl State {
             initial_kymas: Mutex::default(),
             maintenance: RwLock::default(),
             awaiting_windows: Mutex::default(),
-            pending_sessions: PendingSessions::default(),
             long_names: LongNames::default(),
             klm_kymas: Mutex::default(),
             manifests: Mutex::default(),
@@ -190,10 +188,6 @@ impl State {
         self.kinds.write()
     }
 
-    pub(crate) fn sessions(&self) -> MutexGuard<'_, HashMap<KymaKey, Arc<Session>>> {
-        self.sessions.lock()
-    }
-
     /// Locks the states of the targets' Kymas.
     pub(crate) fn remotes(&self) -> MutexGuard<'_, Remotes> {
         self.remotes.lock()
@@ -216,8 +210,7 @@ impl State {
 
     /// Ends a session after a failed call or a changed access Secret. State that it reported is forgotten.
     pub(crate) fn end_session(&self, kyma: &KymaKey) {
-        self.sessions().remove(kyma);
-        self.pending_sessions.interrupt(kyma);
+        self.sessions.end(kyma);
         self.watches.unsubscribe(kyma);
         self.remotes().forget(kyma);
         self.pull_secrets().forget(kyma);

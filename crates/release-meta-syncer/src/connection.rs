@@ -22,24 +22,18 @@ const EXPIRY_SHARE_OF_RESYNC: f64 = 0.8;
 pub(crate) async fn open_session(state: &State, kyma: &Kyma) -> Result<Arc<Session>, Failure> {
     let key = KymaKey::of(kyma);
     let access = access_of(state, kyma)?;
-    let existing = state.session(&key);
+    let existing = state.sessions.get(&key);
     if let Some(session) = existing.filter(|session| session.is_proven(kyma, &access)) {
         return Ok(session);
     }
     state.end_session(&key);
-    let pending = state.pending_sessions.begin(&key);
+    let pending = state.sessions.begin(&key);
     let target = state.runtime.access.target(&access).await?;
     let connection = target.connection();
     let identity = prove(state, kyma, &target).await?;
     let target = target.fenced(fence_of(&state.runtime, kyma, &identity));
-    let session = Arc::new(Session::new(access, target, connection, identity));
-    state.begin_session(&key, &session);
-    if pending.is_interrupted() {
-        state.end_session(&key);
-        let changed = "the access to the target changed while it was read";
-        return Err(Failure::new(Reason::TargetAnswerInvalid, changed));
-    }
-    Ok(session)
+    let session = Session::new(access, target, connection, identity);
+    pending.complete(session).inspect_err(|_| state.end_session(&key))
 }
 
 /// Returns the target of a Kyma that is being deleted, without writing to it.

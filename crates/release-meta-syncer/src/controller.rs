@@ -121,7 +121,7 @@ fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
 fn follow_target(state: &State, watch_spec: &WatchSpec, event: &ObjectEvent, kymas: &[KymaKey]) {
     for kyma in kymas {
         // Without a session, this is the watch of a cleanup, which reads the target itself.
-        if state.session(kyma).is_none_or(|session| session::record_event(&session, watch_spec, event)) {
+        if state.sessions.get(kyma).is_none_or(|session| session::record_event(&session, watch_spec, event)) {
             state.requeue(kyma);
         }
     }

@@ -1,11 +1,11 @@
 //! State shared by all reconciles. It can be rebuilt from the API.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use kube_runtime::reflector::{ObjectRef, Store};
 use kyma_api::Kyma;
-use kyma_sdk::{Index, KymaKey, LongNames, PendingSessions, Runtime, Trigger, Watches};
+use kyma_connection::Sessions;
+use kyma_sdk::{Index, KymaKey, LongNames, Runtime, Trigger, Watches};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::args::Flags;
@@ -22,9 +22,7 @@ pub(crate) struct State {
     kymas: Store<Kyma>,
     trigger: Trigger<ObjectRef<Kyma>>,
     catalogue: RwLock<Catalogue>,
-    sessions: Mutex<HashMap<KymaKey, Arc<Session>>>,
-    /// Sessions that are being opened.
-    pub(crate) pending_sessions: PendingSessions,
+    pub(crate) sessions: Sessions<Session>,
     /// Kymas whose names are longer than a label value.
     pub(crate) long_names: LongNames,
     by_secret: Mutex<Index<String, KymaKey>>,
@@ -47,8 +45,7 @@ impl State {
             kymas,
             trigger,
             catalogue: RwLock::default(),
-            sessions: Mutex::default(),
-            pending_sessions: PendingSessions::default(),
+            sessions: Sessions::default(),
             long_names: LongNames::default(),
             by_secret: Mutex::default(),
             conditions: Mutex::default(),
@@ -80,18 +77,9 @@ impl State {
         }
     }
 
-    pub(crate) fn session(&self, kyma: &KymaKey) -> Option<Arc<Session>> {
-        self.sessions.lock().get(kyma).cloned()
-    }
-
-    pub(crate) fn begin_session(&self, kyma: &KymaKey, session: &Arc<Session>) {
-        self.sessions.lock().insert(kyma.clone(), Arc::clone(session));
-    }
-
     /// Ends a session after a failed call or a changed access Secret.
     pub(crate) fn end_session(&self, kyma: &KymaKey) {
-        self.sessions.lock().remove(kyma);
-        self.pending_sessions.interrupt(kyma);
+        self.sessions.end(kyma);
         self.watches.unsubscribe(kyma);
     }
 

@@ -11,14 +11,12 @@ use crate::{Access, Failure, Operator, Runtime};
 mod key;
 mod ledger;
 mod long_names;
-mod pending_sessions;
 mod stopped;
 mod verification;
 
 pub use key::KymaKey;
 pub(crate) use ledger::KymaLedger;
 pub use long_names::LongNames;
-pub use pending_sessions::{PendingSession, PendingSessions};
 pub use stopped::record_stop;
 pub use verification::{TargetVerification, record_local, verify_recorded_target, verify_target};
 

@@ -50,17 +50,8 @@ pub(crate) async fn advance(
     put(target, Stamp { fencing_generation: Some(next), ..stamp }, &found).await?;
     let unused_fencing_generation = Arc::new(AtomicBool::new(true));
     let taken = Arc::new(Session { identity, unused_fencing_generation, ..(**session).clone() });
-    replace_session(state, &kyma, session, &taken);
+    state.sessions.replace(&KymaKey::of(&kyma), session, &taken);
     Ok((kyma, taken))
-}
-
-/// Replaces the session, unless it ended meanwhile.
-fn replace_session(state: &State, kyma: &Kyma, before: &Arc<Session>, now: &Arc<Session>) {
-    if let Some(current) =
-        state.sessions().get_mut(&KymaKey::of(kyma)).filter(|current| Arc::ptr_eq(current, before))
-    {
-        *current = Arc::clone(now);
-    }
 }
 
 /// Returns the stamp if this hub may change it.

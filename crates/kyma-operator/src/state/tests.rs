@@ -46,8 +46,8 @@ async fn secret_events_of_deleted_kymas_leave_no_entries() {
         assert!(state.of_secret(&secret).is_empty(), "{kyma}");
         state.end_session(&kyma);
     }
-    assert_eq!(state.pending_sessions.count(), 0);
-    assert!(state.sessions().is_empty());
+    assert_eq!(state.sessions.pending_count(), 0);
+    assert!(state.sessions.all().is_empty());
     assert!(state.with_secrets().is_empty() && state.blocked().is_empty());
 }
 
@@ -55,20 +55,20 @@ async fn secret_events_of_deleted_kymas_leave_no_entries() {
 async fn only_a_pending_session_is_interrupted() {
     let (state, _) = unconnected();
     let (kyma, _) = kymas(1).remove(0);
-    let pending = state.pending_sessions.begin(&kyma);
+    let pending = state.sessions.begin(&kyma);
     assert!(!pending.is_interrupted());
     state.end_session(&kyma);
     assert!(pending.is_interrupted());
     drop(pending);
     state.end_session(&kyma);
-    assert_eq!(state.pending_sessions.count(), 0);
+    assert_eq!(state.sessions.pending_count(), 0);
 }
 
 #[tokio::test]
 async fn deletion_of_a_kyma_interrupts_its_pending_session() {
     let (state, _) = unconnected();
     let (kyma, _) = kymas(1).remove(0);
-    let pending = state.pending_sessions.begin(&kyma);
+    let pending = state.sessions.begin(&kyma);
     state.forget(&kyma);
     assert!(pending.is_interrupted(), "its session would remain");
 }

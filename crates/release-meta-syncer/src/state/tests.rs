@@ -28,19 +28,19 @@ async fn secret_events_of_deleted_kymas_leave_no_entries() {
         state.forget(&kyma);
         assert!(state.of_secret(&secret).is_empty(), "{kyma}");
         state.end_session(&kyma);
-        assert!(state.session(&kyma).is_none(), "{kyma}");
+        assert!(state.sessions.get(&kyma).is_none(), "{kyma}");
     }
-    assert_eq!(state.pending_sessions.count(), 0);
+    assert_eq!(state.sessions.pending_count(), 0);
 }
 
 #[tokio::test]
 async fn only_a_pending_session_is_interrupted() {
     let (state, kyma) = (unconnected(), KymaKey::new("kcp-system", "kyma"));
-    let pending = state.pending_sessions.begin(&kyma);
+    let pending = state.sessions.begin(&kyma);
     assert!(!pending.is_interrupted());
     state.end_session(&kyma);
     assert!(pending.is_interrupted());
     drop(pending);
     state.end_session(&kyma);
-    assert_eq!(state.pending_sessions.count(), 0);
+    assert_eq!(state.sessions.pending_count(), 0);
 }
