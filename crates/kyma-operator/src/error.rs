@@ -54,10 +54,6 @@ pub(crate) enum Error {
     FindKind { kind: ComponentKind },
 
     // Actions on the target.
-    #[error("ensure namespace {name}")]
-    EnsureNamespace { name: String, source: kube::Error },
-    #[error("install CRD {name}")]
-    InstallKymaCrd { name: String, source: kube::Error },
     #[error("create the target's Kyma")]
     CreateTargetKyma { source: kube::Error },
     #[error("label the target's Kyma")]
@@ -142,9 +138,7 @@ impl From<Error> for Failure {
             | Error::Mirror { source, .. }
             | Error::RecordFencingGeneration { source, .. }
             | Error::ReadHubPullSecret { source, .. } => Self::hub(&action, &source),
-            Error::EnsureNamespace { source, .. }
-            | Error::InstallKymaCrd { source, .. }
-            | Error::CreateTargetKyma { source }
+            Error::CreateTargetKyma { source }
             | Error::LabelTargetKyma { source }
             | Error::WriteTargetStatus { source }
             | Error::ListKymas { source }

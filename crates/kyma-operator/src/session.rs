@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
+use kyma_connection::{NamespaceLabels, ensure_namespace};
 use kyma_sdk::{
     Content, Failure, KymaAccess, KymaKey, ReconcileContext, TargetVerification, WatchSpec, fence_of,
     is_on_record,
@@ -100,7 +101,8 @@ async fn prove(state: &State, kyma: &Arc<Kyma>, target: &Target) -> Result<Targe
         state.record_write(live);
     }
     if let Some(stamp) = stamp.filter(|_| kyma.metadata.deletion_timestamp.is_none()) {
-        bootstrap::ensure_namespace(target, STAMP_NAMESPACE).await?;
+        let operator = state.runtime.operator;
+        ensure_namespace(target.client(), operator, NamespaceLabels::Ensured, STAMP_NAMESPACE).await?;
         target.put_stamp(&stamp, &found).await?;
     }
     Ok(identity)

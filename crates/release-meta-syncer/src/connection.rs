@@ -5,15 +5,16 @@ use std::sync::Arc;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ApiResource;
 use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity, labels, names};
+use kyma_connection::{NamespaceLabels, ensure_namespace};
 use kyma_sdk::{
     Content, Failure, KymaAccess, KymaKey, TargetVerification, WatchSpec, fence_of, verify_recorded_target,
 };
 use kyma_targets::Target;
 
 use crate::copy::Kind;
+use crate::hub;
 use crate::session::Session;
 use crate::state::State;
-use crate::{bootstrap, hub};
 
 /// Share of the resync after which a target is read again, even if its watches reported nothing.
 const EXPIRY_SHARE_OF_RESYNC: f64 = 0.8;
@@ -59,7 +60,8 @@ async fn prove(state: &State, kyma: &Kyma, target: &Target) -> Result<TargetIden
     if let Some(stamp) = stamp {
         // If the Kyma is being deleted, kyma-operator has just removed the stamp.
         hub::ensure_kyma_exists(state, kyma).await?;
-        bootstrap::ensure_namespace(target, kyma_targets::STAMP_NAMESPACE).await?;
+        let (operator, labels) = (state.runtime.operator, NamespaceLabels::SetOnCreation);
+        ensure_namespace(target.client(), operator, labels, kyma_targets::STAMP_NAMESPACE).await?;
         target.put_stamp(&stamp, &found).await?;
     }
     Ok(identity)

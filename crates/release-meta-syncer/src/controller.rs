@@ -10,6 +10,7 @@ use kube::ResourceExt;
 use kyma_api::hand_over::{self, Actor};
 use kyma_api::visibility::Viewer;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, names};
+use kyma_connection::{NamespaceLabels, ensure_namespace};
 use kyma_sdk::{
     AccessChange, Change, DeleteGate, Failure, FeedEvent, HubResource, KymaAccess, KymaKey, ObjectEvent,
     PausedOperations, ReconcileContext, Reconciler, Runtime, Wait, WatchSpec, Watches, feed, is_local,
@@ -349,8 +350,9 @@ async fn sync_target(
         known
     } else {
         write::ensure_finalizer(state, kyma).await?;
-        bootstrap::ensure_namespace(target, namespace).await?;
-        let crds = bootstrap::ensure_crds(target, &owner).await?;
+        let operator = state.runtime.operator;
+        ensure_namespace(target.client(), operator, NamespaceLabels::SetOnCreation, namespace).await?;
+        let crds = bootstrap::ensure_crds(target, operator, &owner).await?;
         connection::watch(state, &key, target)?;
         if !crds.are_established {
             return Ok(None);

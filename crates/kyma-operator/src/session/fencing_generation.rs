@@ -7,11 +7,12 @@ use std::sync::atomic::AtomicBool;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kyma_api::{Kyma, TargetIdentity};
+use kyma_connection::{NamespaceLabels, ensure_namespace};
 use kyma_sdk::{Failure, KymaKey, fence_of, target_record};
 use kyma_targets::{FencingGeneration, LiveIdentity, STAMP_NAMESPACE, Stamp, Target, Verdict};
 use serde_json::{Value, json};
 
-use super::{Session, bootstrap};
+use super::Session;
 use crate::FIELD_MANAGER;
 use crate::error::Error;
 use crate::state::State;
@@ -47,7 +48,7 @@ pub(crate) async fn advance(
     };
     let kyma = record(state, kyma, &identity).await?;
     target.set_hub_record(target_record(&kyma));
-    put(target, Stamp { fencing_generation: Some(next), ..stamp }, &found).await?;
+    put(state, target, Stamp { fencing_generation: Some(next), ..stamp }, &found).await?;
     let unused_fencing_generation = Arc::new(AtomicBool::new(true));
     let taken = Arc::new(Session { identity, unused_fencing_generation, ..(**session).clone() });
     state.sessions.replace(&KymaKey::of(&kyma), session, &taken);
@@ -128,9 +129,10 @@ async fn send_record(
     }
 }
 
-async fn put(target: &Target, stamp: Stamp, over: &LiveIdentity) -> Result<(), Failure> {
+async fn put(state: &State, target: &Target, stamp: Stamp, over: &LiveIdentity) -> Result<(), Failure> {
     if over.stamp.is_none() {
-        bootstrap::ensure_namespace(target, STAMP_NAMESPACE).await?;
+        let operator = state.runtime.operator;
+        ensure_namespace(target.client(), operator, NamespaceLabels::Ensured, STAMP_NAMESPACE).await?;
     }
     Ok(target.put_stamp(&stamp, over).await?)
 }

@@ -1,0 +1,116 @@
+//! Namespaces of the operators' objects on targets.
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use kyma_api::labels;
+use kyma_sdk::{Failure, Operator, is_conflict};
+
+use crate::error::Error;
+
+/// Labels of these namespaces under KLM, which other parts of Kyma read.
+const LABELS: [(&str, &str); 3] = [
+    (labels::MANAGED_BY, labels::MANAGED_BY_KYMA),
+    ("istio-injection", "enabled"),
+    ("namespaces.warden.kyma-project.io/validate", "enabled"),
+];
+
+/// When an operator sets the labels of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamespaceLabels {
+    /// Whenever one of them differs.
+    Ensured,
+    /// Only when it creates the namespace: its role permits no other write.
+    SetOnCreation,
+}
+
+/// Creates the namespace if it is missing, and sets its labels. It has no owner and is never deleted. Returns true if
+/// it was written.
+///
+/// # Errors
+/// The target does not answer or forbids it.
+pub async fn ensure_namespace(
+    client: Client,
+    operator: Operator,
+    labels: NamespaceLabels,
+    name: &str,
+) -> Result<bool, Failure> {
+    let api: Api<Namespace> = Api::all(client);
+    let failed = |source| Error::EnsureNamespace { name: name.to_owned(), source };
+    let desired = desired_namespace(name);
+    let Some(live) = api.get_opt(name).await.map_err(failed)? else {
+        let manager = Some(format!("{}-create", operator.name));
+        let params = PostParams { field_manager: manager, ..PostParams::default() };
+        return match api.create(&params, &desired).await {
+            Err(error) if !is_conflict(&error) => Err(failed(error).into()),
+            _ => Ok(true),
+        };
+    };
+    if labels == NamespaceLabels::SetOnCreation || has_labels(&live) {
+        return Ok(false);
+    }
+    let params = PatchParams::apply(operator.name).force();
+    let applied = api.patch(name, &params, &Patch::Apply(&desired)).await;
+    Ok(applied.map(|_| true).map_err(failed)?)
+}
+
+fn desired_namespace(name: &str) -> Namespace {
+    let mut namespace = Namespace::default();
+    namespace.metadata.name = Some(name.to_owned());
+    let labels = LABELS.map(|(label, value)| (label.to_owned(), value.to_owned()));
+    namespace.metadata.labels = Some(labels.into());
+    namespace
+}
+
+fn has_labels(live: &Namespace) -> bool {
+    let actual = live.labels();
+    LABELS.iter().all(|(label, value)| actual.get(*label).is_some_and(|actual| actual == value))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use testbed::{Answer, RequestMatcher, ScriptedServer};
+
+    use super::*;
+
+    const OPERATOR: Operator = Operator { name: "an-operator", version: "0.1.0" };
+    const PATH: &str = "/api/v1/namespaces/kyma-system";
+
+    #[tokio::test]
+    async fn labels_are_applied_only_by_operators_that_ensure_them() {
+        let target = ScriptedServer::start().await.unwrap();
+        let namespace = |labels: &Value| {
+            Answer::json(&json!({ "metadata": { "name": "kyma-system", "labels": labels } }))
+        };
+        let reads = RequestMatcher::path(PATH).method("GET");
+        let applies = RequestMatcher::path(PATH).method("PATCH").query("fieldManager=an-operator");
+        target.next(2, reads.clone(), namespace(&json!({ "istio-injection": "disabled" })));
+        target.always(reads, namespace(&json!(desired_namespace("kyma-system").metadata.labels)));
+        target.always(applies.clone(), namespace(&json!({})));
+        let ensured = async |labels: NamespaceLabels| {
+            let client = target.access().client().unwrap();
+            ensure_namespace(client, OPERATOR, labels, "kyma-system").await.unwrap()
+        };
+        assert!(!ensured(NamespaceLabels::SetOnCreation).await);
+        assert_eq!(target.count(&applies), 0);
+        assert!(ensured(NamespaceLabels::Ensured).await);
+        assert_eq!(target.count(&applies), 1);
+        assert!(!ensured(NamespaceLabels::Ensured).await, "nothing differs any more");
+    }
+
+    #[tokio::test]
+    async fn a_missing_namespace_is_created_with_its_labels() {
+        let target = ScriptedServer::start().await.unwrap();
+        let absent = Answer::not_found("", "namespaces", "kyma-system");
+        target.always(RequestMatcher::path(PATH).method("GET"), absent);
+        let creates = RequestMatcher::path("/api/v1/namespaces").method("POST");
+        let creates = creates.query("fieldManager=an-operator-create");
+        target.always(creates.clone(), Answer::failure(409, "AlreadyExists", "created meanwhile"));
+        for labels in [NamespaceLabels::Ensured, NamespaceLabels::SetOnCreation] {
+            let client = target.access().client().unwrap();
+            assert!(ensure_namespace(client, OPERATOR, labels, "kyma-system").await.unwrap());
+        }
+        assert_eq!(target.count(&creates), 2);
+    }
+}
