@@ -5,7 +5,9 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::labels;
 use kyma_sdk::{Failure, Operator, is_conflict};
+use kyma_targets::Target;
 
+use crate::connector::{Connector, NamespaceLabels};
 use crate::error::Error;
 
 /// Labels of these namespaces under KLM, which other parts of Kyma read.
@@ -15,26 +17,25 @@ const LABELS: [(&str, &str); 3] = [
     ("namespaces.warden.kyma-project.io/validate", "enabled"),
 ];
 
-/// When an operator sets the labels of a namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NamespaceLabels {
-    /// Whenever one of them differs.
-    Ensured,
-    /// Only when it creates the namespace: its role permits no other write.
-    SetOnCreation,
-}
-
 /// Creates the namespace if it is missing, and sets its labels. It has no owner and is never deleted. Returns true if
 /// it was written.
 ///
 /// # Errors
 /// The target does not answer or forbids it.
-pub async fn ensure_namespace(
+pub async fn ensure_namespace<C: Connector>(
+    connector: &C,
+    target: &Target,
+    name: &str,
+) -> Result<bool, Failure> {
+    Ok(ensure(target.client(), connector.runtime().operator, C::NAMESPACE_LABELS, name).await?)
+}
+
+async fn ensure(
     client: Client,
     operator: Operator,
     labels: NamespaceLabels,
     name: &str,
-) -> Result<bool, Failure> {
+) -> Result<bool, Error> {
     let api: Api<Namespace> = Api::all(client);
     let failed = |source| Error::EnsureNamespace { name: name.to_owned(), source };
     let desired = desired_namespace(name);
@@ -42,7 +43,7 @@ pub async fn ensure_namespace(
         let manager = Some(format!("{}-create", operator.name));
         let params = PostParams { field_manager: manager, ..PostParams::default() };
         return match api.create(&params, &desired).await {
-            Err(error) if !is_conflict(&error) => Err(failed(error).into()),
+            Err(error) if !is_conflict(&error) => Err(failed(error)),
             _ => Ok(true),
         };
     };
@@ -51,7 +52,7 @@ pub async fn ensure_namespace(
     }
     let params = PatchParams::apply(operator.name).force();
     let applied = api.patch(name, &params, &Patch::Apply(&desired)).await;
-    Ok(applied.map(|_| true).map_err(failed)?)
+    applied.map(|_| true).map_err(failed)
 }
 
 fn desired_namespace(name: &str) -> Namespace {
@@ -90,7 +91,7 @@ mod tests {
         target.always(applies.clone(), namespace(&json!({})));
         let ensured = async |labels: NamespaceLabels| {
             let client = target.access().client().unwrap();
-            ensure_namespace(client, OPERATOR, labels, "kyma-system").await.unwrap()
+            ensure(client, OPERATOR, labels, "kyma-system").await.unwrap()
         };
         assert!(!ensured(NamespaceLabels::SetOnCreation).await);
         assert_eq!(target.count(&applies), 0);
@@ -109,7 +110,7 @@ mod tests {
         target.always(creates.clone(), Answer::failure(409, "AlreadyExists", "created meanwhile"));
         for labels in [NamespaceLabels::Ensured, NamespaceLabels::SetOnCreation] {
             let client = target.access().client().unwrap();
-            assert!(ensure_namespace(client, OPERATOR, labels, "kyma-system").await.unwrap());
+            assert!(ensure(client, OPERATOR, labels, "kyma-system").await.unwrap());
         }
         assert_eq!(target.count(&creates), 2);
     }

@@ -40,14 +40,6 @@ pub(crate) enum Error {
     ReadComponent { component: String, source: kube::Error },
     #[error("mirror a component as Manifest {manifest}")]
     Mirror { manifest: String, source: kube::Error },
-    #[error("record the fencing generation of Kyma {kyma}")]
-    RecordFencingGeneration { kyma: KymaKey, source: kube::Error },
-    #[error("the hub has another fencing generation of Kyma {kyma} on record than was read")]
-    MissFencingGeneration { kyma: KymaKey },
-    #[error(
-        "the hub does not keep the fencing generation of Kyma {kyma}: its CRD of Kymas is older than this operator, apply the present one"
-    )]
-    KeepFencingGeneration { kyma: KymaKey },
     #[error("read image-pull Secret {secret}")]
     ReadHubPullSecret { secret: String, source: kube::Error },
     #[error("the hub has no kind {kind}")]
@@ -136,7 +128,6 @@ impl From<Error> for Failure {
             | Error::DeleteComponent { source, .. }
             | Error::ReadComponent { source, .. }
             | Error::Mirror { source, .. }
-            | Error::RecordFencingGeneration { source, .. }
             | Error::ReadHubPullSecret { source, .. } => Self::hub(&action, &source),
             Error::CreateTargetKyma { source }
             | Error::LabelTargetKyma { source }
@@ -155,8 +146,6 @@ impl From<Error> for Failure {
             | Error::DeletePolicy { source, .. } => Self::target(&action, &source),
             Error::Gate(failure) => failure,
             Error::FindKind { .. } => Self::new(Reason::ComponentCrdMissing, action),
-            Error::MissFencingGeneration { .. } => Self::new(Reason::ApplyConflict, action),
-            Error::KeepFencingGeneration { .. } => Self::new(Reason::HubRefused, action),
             Error::AwaitList => Self::new(Reason::TargetTimeout, action),
             Error::ReadKyma => Self::new(Reason::TargetAnswerInvalid, action),
             Error::ClaimKyma | Error::ClaimPullSecret => Self::new(Reason::OwnedByOther, action),

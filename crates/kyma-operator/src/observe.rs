@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use kube::api::ListParams;
 use kyma_api::{DeletionPolicy, Kyma, KymaStatus, Selection as Choice, TargetRef, names};
+use kyma_connection::{Connection, access_of};
 use kyma_sdk::{Failure, KymaKey, PausedOperations, ReconcileContext};
 use serde_json::{Value, json};
 
@@ -18,7 +19,7 @@ use crate::local;
 use crate::maintenance::SkipSource;
 use crate::resolve::InstalledModule;
 use crate::selection::{self, Selection, SelectionError};
-use crate::session::{self, Session};
+use crate::session;
 use crate::state::State;
 use crate::target_kyma::{self, Remote, TargetKyma};
 
@@ -46,7 +47,7 @@ pub(crate) struct Observation {
 /// State of the target for a Kyma.
 #[derive(Debug)]
 pub(crate) struct RemoteSide {
-    pub(crate) session: Arc<Session>,
+    pub(crate) session: Arc<Connection>,
     pub(crate) kyma: TargetKyma,
     pub(crate) reference: TargetRef,
 }
@@ -173,7 +174,7 @@ async fn remote_side(
     kyma: &Arc<Kyma>,
     context: &ReconcileContext,
 ) -> Result<Option<RemoteSide>, Failure> {
-    let access = session::access_of(state, kyma)?;
+    let access = access_of(state, kyma)?;
     let session = session::of(state, kyma, access, context).await?;
     state.set_blocked(&KymaKey::of(kyma), false);
     let known = state.remotes().get(&KymaKey::of(kyma));

@@ -22,7 +22,6 @@ use crate::prerequisites::Prerequisites;
 use crate::removal;
 use crate::report::{self, KymaProblem, StatusInputs, windows};
 use crate::resolve::{self, Inputs, ResolvedModule};
-use crate::session;
 use crate::state::State;
 use crate::target_kyma;
 
@@ -155,8 +154,9 @@ async fn update_target_kyma(state: &State, observed: &Observation) {
 /// Advances the fencing generation: only the hub that the target's stamp names as current may request changes.
 async fn advance_fencing_generation(state: &State, observed: &mut Observation) -> Result<(), Failure> {
     let Some(remote) = &mut observed.remote else { return Ok(()) };
-    let (kyma, session) = session::advance_fencing_generation(state, &observed.kyma, &remote.session).await?;
-    (observed.kyma, remote.session) = (kyma, session);
+    let (kyma, session) = (&observed.kyma, &remote.session);
+    let advanced = kyma_connection::advance_fencing_generation(state, &state.sessions, kyma, session);
+    (observed.kyma, remote.session) = advanced.await?;
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use kube::api::ListParams;
 use kube::{Api, CustomResourceExt, ResourceExt};
 use kyma_api::condition;
 use kyma_api::{Kyma, Reason, annotations, labels, names};
+use kyma_connection::{Connection, access_of};
 use kyma_sdk::{DeleteGate, DeletionRequest, Failure, KymaKey, ReconcileContext, Wait};
 
 use crate::admission;
@@ -22,7 +23,7 @@ use crate::local;
 use crate::missing_components::MissingComponent;
 use crate::report;
 use crate::scope;
-use crate::session::{self, Session};
+use crate::session;
 use crate::state::State;
 
 mod hub_writes;
@@ -43,7 +44,7 @@ const CLUSTER_GONE_MESSAGE: &str =
 /// State of the target, with its session or the failure to open one.
 struct TargetAccess {
     reachability: TargetReachability,
-    session: Option<Arc<Session>>,
+    session: Option<Arc<Connection>>,
     failure: Option<Failure>,
 }
 
@@ -162,7 +163,8 @@ async fn advance_fencing_generation(
         _ => false,
     };
     let Some(session) = access.session.as_mut().filter(|_| removes) else { return Ok(Arc::clone(kyma)) };
-    let (kyma, taken) = session::advance_fencing_generation(state, kyma, session).await?;
+    let (kyma, taken) =
+        kyma_connection::advance_fencing_generation(state, &state.sessions, kyma, session).await?;
     *session = taken;
     Ok(kyma)
 }
@@ -172,7 +174,7 @@ async fn advance_fencing_generation(
 async fn clean(
     state: &State,
     kyma: &Kyma,
-    session: Option<Arc<Session>>,
+    session: Option<Arc<Connection>>,
     context: &ReconcileContext,
 ) -> Result<Wait, Failure> {
     let gate =
@@ -225,7 +227,7 @@ async fn access_target(
             None,
         ));
     }
-    let opened = match session::access_of(state, kyma) {
+    let opened = match access_of(state, kyma) {
         Ok(access) => session::of(state, kyma, access, context).await,
         Err(failure) => Err(failure),
     };

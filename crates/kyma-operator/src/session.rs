@@ -3,16 +3,13 @@
 //! Opened once for each access Secret and kept until the Secret changes or a call fails, so that passes in between
 //! make no calls to the target.
 
+use std::future::ready;
 use std::sync::Arc;
-use std::time::Instant;
 
-use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
-use kyma_connection::{NamespaceLabels, ensure_namespace};
-use kyma_sdk::{
-    Content, Failure, KymaAccess, KymaKey, ReconcileContext, TargetVerification, WatchSpec, fence_of,
-    is_on_record,
-};
-use kyma_targets::{STAMP_NAMESPACE, Target};
+use kyma_api::{Kyma, SecretKeyRef};
+use kyma_connection::{Connection, Connector, NamespaceLabels};
+use kyma_sdk::{Content, Failure, KymaKey, ReconcileContext, Runtime, WatchSpec};
+use kyma_targets::Target;
 
 use crate::admission::watch as admission;
 use crate::error::Error;
@@ -21,67 +18,68 @@ use crate::state::State;
 use crate::target_kyma;
 
 mod bootstrap;
-mod fencing_generation;
-pub(crate) mod open_session;
 
-pub(crate) use fencing_generation::advance as advance_fencing_generation;
-pub(crate) use open_session::Session;
+impl Connector for State {
+    const NAMESPACE_LABELS: NamespaceLabels = NamespaceLabels::Ensured;
+
+    fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    fn record_access_secrets(&self, kyma: &KymaKey, secrets: Vec<String>) {
+        self.depends_on_secrets(kyma, secrets);
+    }
+
+    /// No stamp is written for a Kyma that is being deleted: it would have to be removed again.
+    fn may_stamp(&self, kyma: &Kyma) -> impl Future<Output = Result<bool, Failure>> + Send {
+        ready(Ok(kyma.metadata.deletion_timestamp.is_none()))
+    }
+
+    fn record_kyma(&self, kyma: &Arc<Kyma>) {
+        self.own_writes().record_write(Arc::clone(kyma));
+    }
+
+    fn discard_refused(&self, target: &Target) {
+        forget_identity(self, target);
+    }
+}
 
 /// Returns the session of a Kyma with its target. Opens one if there is none, if it has expired, or if the connection
 /// changed.
 pub(crate) async fn of(
     state: &State,
-    kyma: &Arc<Kyma>,
+    kyma: &Kyma,
     access: SecretKeyRef,
     context: &ReconcileContext,
-) -> Result<Arc<Session>, Failure> {
+) -> Result<Arc<Connection>, Failure> {
     let key = KymaKey::of(kyma);
-    let proven = |session: &Arc<Session>| session.access == access && is_on_record(kyma, &session.identity);
-    let existing = state.sessions.get(&key).filter(proven);
-    if let Some(session) = existing.filter(|session| session.is_fresh(state.runtime.settings.resync)) {
+    let resync = state.runtime.settings.resync;
+    let existing = state.sessions.get(&key).filter(|session| session.is_verified_for(kyma, &access));
+    if let Some(session) = existing.filter(|session| !session.has_expired(resync)) {
         return Ok(session);
     }
     // Discard what another access or an expired session reported; it is read again.
     state.end_session(&key);
     let pending = state.sessions.begin(&key);
-    let session = open(state, kyma, access, context).await?;
+    // Boxed: every pass holds this future.
+    let session = Box::pin(open(state, kyma, access, context)).await?;
     pending.complete(session).inspect_err(|_| state.end_session(&key))
-}
-
-/// Returns the access Secret of a Kyma: the one that it names, or else the one labelled for it.
-pub(crate) fn access_of(state: &State, kyma: &Kyma) -> Result<SecretKeyRef, Failure> {
-    let key = KymaKey::of(kyma);
-    let access = KymaAccess::known(&state.runtime.access, kyma);
-    state.depends_on_secrets(&key, access.secrets);
-    access.chosen
 }
 
 async fn open(
     state: &State,
-    kyma: &Arc<Kyma>,
+    kyma: &Kyma,
     access: SecretKeyRef,
     context: &ReconcileContext,
-) -> Result<Session, Failure> {
-    let target = state.runtime.access.target(&access).await?;
-    let connection = target.connection();
-    // An unreachable target keeps its client with the state of the circuit breaker.
-    target.identify().await?;
-    let proven = prove(state, kyma, &target).await;
-    let identity = proven.inspect_err(|_| forget_identity(state, &target))?;
-    let target = target.fenced(fence_of(&state.runtime, kyma, &identity));
+) -> Result<Connection, Failure> {
+    let connection = kyma_connection::open(state, kyma, access).await?;
+    let target = &connection.target;
     // Nothing is applied to a target whose Kyma is being deleted: it would have to be removed again.
     if kyma.metadata.deletion_timestamp.is_none() {
-        context.repaired(bootstrap::ensure_namespace_and_crd(state, kyma, &target).await?);
+        context.repaired(bootstrap::ensure_namespace_and_crd(state, kyma, target).await?);
     }
-    watch(state, &KymaKey::of(kyma), &target, false)?;
-    Ok(Session {
-        access,
-        target,
-        identity,
-        unused_fencing_generation: Arc::default(),
-        opened: Instant::now(),
-        connection,
-    })
+    watch(state, &KymaKey::of(kyma), target, false)?;
+    Ok(connection)
 }
 
 /// Discards the target's identity after a refusal or a deleted stamp, so that it is read again. It is otherwise read
@@ -90,22 +88,6 @@ pub(crate) fn forget_identity(state: &State, target: &Target) {
     if let Some(place) = target.key() {
         state.runtime.targets.forget(place);
     }
-}
-
-/// Verifies that the target is the recorded cluster and not owned by another Kyma. Writes its stamp if necessary.
-/// Returns its identity.
-async fn prove(state: &State, kyma: &Arc<Kyma>, target: &Target) -> Result<TargetIdentity, Failure> {
-    let TargetVerification { identity, kyma: live, stamp, found } =
-        kyma_sdk::verify_target(&state.runtime, kyma, target).await?;
-    if let Some(live) = live {
-        state.record_write(live);
-    }
-    if let Some(stamp) = stamp.filter(|_| kyma.metadata.deletion_timestamp.is_none()) {
-        let operator = state.runtime.operator;
-        ensure_namespace(target.client(), operator, NamespaceLabels::Ensured, STAMP_NAMESPACE).await?;
-        target.put_stamp(&stamp, &found).await?;
-    }
-    Ok(identity)
 }
 
 /// Returns the watch of the target's Kyma.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
-use kyma_connection::Sessions;
+use kyma_connection::{Connection, Sessions};
 use kyma_sdk::{Index, KymaKey, LongNames, Runtime, Trigger, Watches};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -22,7 +22,6 @@ use crate::mirror::Manifests;
 use crate::own_writes::OwnWrites;
 use crate::pull_secret::copies::Copies;
 use crate::resolve::Policy;
-use crate::session::open_session::Session;
 use crate::target_kyma::Remotes;
 
 /// Triggers that requeue objects.
@@ -43,7 +42,7 @@ pub(crate) struct State {
     catalogue: RwLock<Catalogue>,
     components: RwLock<Components>,
     kinds: RwLock<Kinds>,
-    pub(crate) sessions: Sessions<Session>,
+    pub(crate) sessions: Sessions<Connection>,
     remotes: Mutex<Remotes>,
     pull_secrets: Mutex<Copies>,
     policies: Mutex<Policies>,

@@ -40,7 +40,8 @@ pub(crate) struct Crds {
 pub(crate) async fn ensure_crds(target: &Target, operator: Operator, owner: &str) -> Result<Crds, Failure> {
     let mut found = Crds { versions: BTreeMap::new(), are_established: true };
     for definition in catalogue_crds().map(with_content_hash) {
-        let live = ensure_crd(target.client(), operator, owner, &definition).await?.crd;
+        // Boxed: every reconcile holds this future.
+        let live = Box::pin(ensure_crd(target.client(), operator, owner, &definition)).await?.crd;
         let fingerprint = fingerprint(&live.metadata, FIELD_MANAGER);
         found.versions.insert(
             definition.name_any(),

@@ -8,6 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt};
 use kyma_api::{DeleteProof, Kyma, Reason, annotations, finalizers, labels, names};
+use kyma_connection::open_for_cleanup;
 use kyma_object_set::CREATED_BY;
 use kyma_object_set::remove::{CrdContents, hold_creation, release_kept_crd};
 use kyma_sdk::{
@@ -55,7 +56,7 @@ pub(crate) async fn step(
             return Ok(Wait::Timer(left + Duration::from_millis(100)));
         }
     }
-    match connection::target_for_cleanup(state, kyma).await {
+    match open_for_cleanup(state, kyma).await {
         Ok(target) => clean(state, kyma, &target, paused_operations).await,
         Err(failure) if failure.reason == Reason::AwaitingAccess => {
             without_access(state, kyma, failure).await

@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use kyma_api::hand_over::{self, Actor};
 use kyma_api::visibility::Viewer;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, names};
-use kyma_connection::{NamespaceLabels, ensure_namespace};
+use kyma_connection::ensure_namespace;
 use kyma_sdk::{
     AccessChange, Change, DeleteGate, Failure, FeedEvent, HubResource, KymaAccess, KymaKey, ObjectEvent,
     PausedOperations, ReconcileContext, Reconciler, Runtime, Wait, WatchSpec, Watches, feed, is_local,
@@ -345,14 +345,13 @@ async fn sync_target(
     let namespace = state.runtime.settings.target_namespace.as_str();
     let viewer = Viewer { labels: kyma.labels(), restricted: &state.restricted };
     let desired = state.catalogue().visible_to(&viewer);
-    let target = &session.target;
+    let target = &session.connection.target;
     let mut known = if let Some(known) = before {
         known
     } else {
         write::ensure_finalizer(state, kyma).await?;
-        let operator = state.runtime.operator;
-        ensure_namespace(target.client(), operator, NamespaceLabels::SetOnCreation, namespace).await?;
-        let crds = bootstrap::ensure_crds(target, operator, &owner).await?;
+        ensure_namespace(state, target, namespace).await?;
+        let crds = bootstrap::ensure_crds(target, state.runtime.operator, &owner).await?;
         connection::watch(state, &key, target)?;
         if !crds.are_established {
             return Ok(None);

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
+use kyma_connection::Connection;
 use kyma_object_set::drift::fingerprint;
-use kyma_sdk::{ObjectEvent, WatchSpec, is_on_record};
-use kyma_targets::Target;
+use kyma_sdk::{ObjectEvent, WatchSpec};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::copy::{Key, Kind};
@@ -18,34 +17,15 @@ use crate::names::FIELD_MANAGER;
 
 /// An open session.
 pub(crate) struct Session {
-    access: SecretKeyRef,
-    pub(crate) target: Target,
-    /// The connection whose identity was verified.
-    connection: u64,
-    /// The verified identity.
-    identity: TargetIdentity,
+    pub(crate) connection: Connection,
     memory: Mutex<Memory>,
     verified: Mutex<Option<Instant>>,
 }
 
 impl Session {
     /// Creates a session without any state of the target.
-    pub(crate) fn new(
-        access: SecretKeyRef,
-        target: Target,
-        connection: u64,
-        identity: TargetIdentity,
-    ) -> Self {
-        let (memory, verified) = (Mutex::default(), Mutex::default());
-        Self { access, target, connection, identity, memory, verified }
-    }
-
-    /// Reports whether the session uses this access Secret and the connection whose identity was verified, and the
-    /// Kyma still records this identity.
-    pub(crate) fn is_proven(&self, kyma: &Kyma, access: &SecretKeyRef) -> bool {
-        self.access == *access
-            && self.connection == self.target.connection()
-            && is_on_record(kyma, &self.identity)
+    pub(crate) fn new(connection: Connection) -> Self {
+        Self { connection, memory: Mutex::default(), verified: Mutex::default() }
     }
 
     pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {

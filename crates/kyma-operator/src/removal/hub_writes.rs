@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::ResourceExt;
 use kyma_api::component::DeletionReason;
 use kyma_api::{Kyma, Reason, TargetRef, names};
+use kyma_connection::access_of;
 use kyma_sdk::{Failure, KymaKey, PausedOperations, Wait};
 
 use crate::apply::{self, Authority, PlanResult};
@@ -16,7 +17,6 @@ use crate::missing_components::{self, MissingComponent};
 use crate::observe;
 use crate::plan::{self, Plan};
 use crate::resolve::{self, Decision, ModuleProblem, ResolvedModule};
-use crate::session;
 use crate::state::State;
 
 /// Result of a step's writes on the hub.
@@ -96,7 +96,7 @@ fn plan_missing_components(state: &State, kyma: &Kyma, missing_components: &[Mis
     state.catalogue_mut().subscribe(&key, &subscriptions);
     let access = match local::is_local(state, kyma) {
         Ok(true) => None,
-        Ok(false) => Some(session::access_of(state, kyma)),
+        Ok(false) => Some(access_of(state, kyma)),
         Err(refused) => Some(Err(refused)),
     };
     let reference = match access.transpose() {

@@ -1,8 +1,8 @@
 //! Prerequisites of the target's Kyma: the namespace and the CRD.
 
 use kyma_api::{Kyma, crds, names};
-use kyma_connection::{NamespaceLabels, ensure_crd, ensure_namespace};
-use kyma_sdk::{Failure, KymaKey};
+use kyma_connection::{ensure_crd, ensure_namespace};
+use kyma_sdk::{Failure, KymaKey, Runtime};
 use kyma_targets::Target;
 
 use crate::state::State;
@@ -13,12 +13,11 @@ pub(super) async fn ensure_namespace_and_crd(
     kyma: &Kyma,
     target: &Target,
 ) -> Result<usize, Failure> {
-    let (operator, namespace) = (state.runtime.operator, &state.runtime.settings.target_namespace);
-    let is_namespace_written =
-        ensure_namespace(target.client(), operator, NamespaceLabels::Ensured, namespace).await?;
+    let Runtime { operator, settings, .. } = &state.runtime;
+    let is_namespace_written = ensure_namespace(state, target, &settings.target_namespace).await?;
     let key = KymaKey::of(kyma);
     let owner = names::owner_hash(&key.namespace, &key.name);
     // The following watch shows whether the kind is served.
-    let crd = ensure_crd(target.client(), operator, &owner, &crds::kyma()).await?;
+    let crd = ensure_crd(target.client(), *operator, &owner, &crds::kyma()).await?;
     Ok(usize::from(is_namespace_written) + usize::from(crd.is_written))
 }

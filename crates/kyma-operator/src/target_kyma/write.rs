@@ -3,6 +3,7 @@
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Resource};
 use kyma_api::{Kyma, KymaStatus, Selection};
+use kyma_connection::Connection;
 use kyma_sdk::{KymaKey, create_new, is_conflict};
 use serde_json::{Value, json};
 
@@ -10,7 +11,6 @@ use super::{NAME, TargetKyma, annotations_for, has_owner_metadata, has_status, l
 use crate::error::Error;
 use crate::events;
 use crate::selection;
-use crate::session::Session;
 use crate::state::State;
 use crate::{CREATE_FIELD_MANAGER, FIELD_MANAGER};
 
@@ -19,7 +19,7 @@ use crate::{CREATE_FIELD_MANAGER, FIELD_MANAGER};
 pub(crate) async fn create_target_kyma(
     state: &State,
     kyma: &Kyma,
-    session: &Session,
+    session: &Connection,
     choice: &Selection,
 ) -> Result<TargetKyma, Error> {
     let mut body = head(state);
@@ -47,7 +47,7 @@ pub(crate) async fn create_target_kyma(
 pub(crate) async fn update(
     state: &State,
     kyma: &Kyma,
-    session: &Session,
+    session: &Connection,
     remote: &TargetKyma,
     status: &KymaStatus,
 ) -> Result<(), Error> {
@@ -81,7 +81,7 @@ fn head(state: &State) -> Value {
     })
 }
 
-fn api(state: &State, session: &Session) -> Api<DynamicObject> {
+fn api(state: &State, session: &Connection) -> Api<DynamicObject> {
     let resource = ApiResource::erase::<Kyma>(&());
     Api::namespaced_with(session.target.client(), &state.runtime.settings.target_namespace, &resource)
 }

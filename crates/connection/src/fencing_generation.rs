@@ -2,20 +2,19 @@
 //! stamp. From then on a restored copy of the hub without this record may not write to the target.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kyma_api::{Kyma, TargetIdentity};
-use kyma_connection::{NamespaceLabels, ensure_namespace};
-use kyma_sdk::{Failure, KymaKey, fence_of, target_record};
-use kyma_targets::{FencingGeneration, LiveIdentity, STAMP_NAMESPACE, Stamp, Target, Verdict};
+use kyma_sdk::{Failure, KymaKey, Runtime, fence_of, target_record};
+use kyma_targets::{FencingGeneration, LiveIdentity, STAMP_NAMESPACE, Stamp, Verdict};
 use serde_json::{Value, json};
 
-use super::Session;
-use crate::FIELD_MANAGER;
+use crate::connection::Connection;
+use crate::connector::Connector;
 use crate::error::Error;
-use crate::state::State;
+use crate::namespace::ensure_namespace;
+use crate::sessions::Sessions;
 
 /// Path of the fencing generation in a Kyma.
 const FENCING_GENERATION: &str = "/status/target/fencingGeneration";
@@ -24,14 +23,18 @@ const DEPRECATED_TURN: &str = "/status/target/turn";
 
 /// Records the next fencing generation, unless no change was requested in the present one. Returns the updated Kyma and
 /// session.
-pub(crate) async fn advance(
-    state: &State,
+///
+/// # Errors
+/// Hub or target does not answer, or does not keep the record; this hub must not change the target.
+pub async fn advance_fencing_generation<C: Connector>(
+    connector: &C,
+    sessions: &Sessions<Connection>,
     kyma: &Arc<Kyma>,
-    session: &Arc<Session>,
-) -> Result<(Arc<Kyma>, Arc<Session>), Failure> {
+    session: &Arc<Connection>,
+) -> Result<(Arc<Kyma>, Arc<Connection>), Failure> {
     let target = &session.target;
     let found = target.identify_anew().await?;
-    let stamp = ours(state, kyma, session, &found).await?;
+    let stamp = permitted_stamp(connector, kyma, session, &found).await?;
     let (recorded, stamped) = (target_record(kyma).fencing_generation, stamp.fencing_generation.clone());
     // No stamp is written to a target whose Kyma is being deleted: it would have to be removed again.
     let is_cleaned = kyma.metadata.deletion_timestamp.is_some() && found.stamp.is_none();
@@ -46,18 +49,25 @@ pub(crate) async fn advance(
         is_deprecated_turn: false,
         ..session.identity.clone()
     };
-    let kyma = record(state, kyma, &identity).await?;
+    let kyma = record(connector, kyma, &identity).await?;
     target.set_hub_record(target_record(&kyma));
-    put(state, target, Stamp { fencing_generation: Some(next), ..stamp }, &found).await?;
-    let unused_fencing_generation = Arc::new(AtomicBool::new(true));
-    let taken = Arc::new(Session { identity, unused_fencing_generation, ..(**session).clone() });
-    state.sessions.replace(&KymaKey::of(&kyma), session, &taken);
-    Ok((kyma, taken))
+    if found.stamp.is_none() {
+        ensure_namespace(connector, target, STAMP_NAMESPACE).await?;
+    }
+    target.put_stamp(&Stamp { fencing_generation: Some(next), ..stamp }, &found).await?;
+    let advanced = Arc::new(session.with_next_identity(identity));
+    sessions.replace(&KymaKey::of(&kyma), session, &advanced);
+    Ok((kyma, advanced))
 }
 
 /// Returns the stamp if this hub may change it.
-async fn ours(state: &State, kyma: &Kyma, session: &Session, found: &LiveIdentity) -> Result<Stamp, Failure> {
-    let fence = fence_of(&state.runtime, kyma, &session.identity);
+async fn permitted_stamp<C: Connector>(
+    connector: &C,
+    kyma: &Kyma,
+    session: &Connection,
+    found: &LiveIdentity,
+) -> Result<Stamp, Failure> {
+    let fence = fence_of(connector.runtime(), kyma, &session.identity);
     match session.target.judge(&fence, found).await? {
         Verdict::Match { write } | Verdict::FirstContact { write, .. } => {
             Ok(write.or_else(|| found.stamp.clone()).unwrap_or_default())
@@ -70,20 +80,23 @@ async fn ours(state: &State, kyma: &Kyma, session: &Session, found: &LiveIdentit
 ///
 /// The first write after an upgrade replaces the deprecated field. A CRD without the new field would lose both, so a
 /// dry run comes first.
-async fn record(state: &State, kyma: &Kyma, next: &TargetIdentity) -> Result<Arc<Kyma>, Error> {
+async fn record<C: Connector>(connector: &C, kyma: &Kyma, next: &TargetIdentity) -> Result<Arc<Kyma>, Error> {
     let key = KymaKey::of(kyma);
-    let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
+    let Runtime { hub, operator, .. } = connector.runtime();
+    let api: Api<Kyma> = Api::namespaced(hub.clone(), &key.namespace);
     let next = next.fencing_generation.as_deref();
     let steps = serde_json::from_value(json!(record_steps(kyma, next)));
     let patch =
         steps.map_err(|source| Error::Compose { what: "the record of a fencing generation", source })?;
     let patch = Patch::Json(patch);
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let params = PatchParams { field_manager: Some(operator.name.to_owned()), ..PatchParams::default() };
     if recorded_identity(kyma).is_some_and(|recorded| recorded.is_deprecated_turn) {
         let dry_run = PatchParams { dry_run: true, ..params.clone() };
         send_record(&api, &key, &dry_run, &patch, next).await?;
     }
-    Ok(state.record_write(send_record(&api, &key, &params, &patch, next).await?))
+    let written = Arc::new(send_record(&api, &key, &params, &patch, next).await?);
+    connector.record_kyma(&written);
+    Ok(written)
 }
 
 fn recorded_identity(kyma: &Kyma) -> Option<&TargetIdentity> {
@@ -127,14 +140,6 @@ async fn send_record(
     } else {
         Err(Error::KeepFencingGeneration { kyma: key.clone() })
     }
-}
-
-async fn put(state: &State, target: &Target, stamp: Stamp, over: &LiveIdentity) -> Result<(), Failure> {
-    if over.stamp.is_none() {
-        let operator = state.runtime.operator;
-        ensure_namespace(target.client(), operator, NamespaceLabels::Ensured, STAMP_NAMESPACE).await?;
-    }
-    Ok(target.put_stamp(&stamp, over).await?)
 }
 
 #[cfg(test)]
