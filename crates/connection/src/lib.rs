@@ -5,10 +5,10 @@
 //!   writes are fenced by the stamp. [`open_for_cleanup`] verifies the target and writes nothing.
 //! - [`ensure_namespace`] and [`ensure_crd`] install what the objects of an operator need on a target.
 //! - [`advance_fencing_generation`] excludes restored copies of the hub before a change is requested.
-//! - [`Sessions`] has the sessions of an operator with its targets.
+//! - [`Sessions`] keeps the sessions of an operator with its targets.
 //! - [`owned_fields`] shows whether another apply of an object would change anything.
 //!
-//! The operators differ in the methods of [`Connector`] alone.
+//! Operators differ only in the methods of [`Connector`].
 
 mod connection;
 mod connector;
