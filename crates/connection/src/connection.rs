@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
-use kyma_sdk::is_on_record;
 use kyma_targets::Target;
+
+use crate::verification::is_on_record;
 
 /// Share of the resync after which the checks and the state of a session have expired. Below the lowest randomized
 /// resync, which therefore checks and reads again.

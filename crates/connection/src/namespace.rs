@@ -1,21 +1,14 @@
 //! Namespaces of the operators' objects on targets.
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::api::{ObjectMeta, Patch, PatchParams};
+use kube::{Api, Client};
 use kyma_api::labels;
-use kyma_sdk::{Failure, Operator, is_conflict};
+use kyma_sdk::{Failure, Operator};
 use kyma_targets::Target;
 
 use crate::connector::{Connector, NamespaceLabels};
 use crate::error::Error;
-
-/// Labels of these namespaces under KLM, which other parts of Kyma read.
-const LABELS: [(&str, &str); 3] = [
-    (labels::MANAGED_BY, labels::MANAGED_BY_KYMA),
-    ("istio-injection", "enabled"),
-    ("namespaces.warden.kyma-project.io/validate", "enabled"),
-];
 
 /// Creates the namespace if it is missing, and sets its labels. It has no owner and is never deleted. Returns true if
 /// it was written.
@@ -36,36 +29,31 @@ async fn ensure(
     labels: NamespaceLabels,
     name: &str,
 ) -> Result<bool, Error> {
-    let api: Api<Namespace> = Api::all(client);
+    let (set, manager) = (labels::TARGET_NAMESPACE_LABELS, format!("{}-create", operator.name));
     let failed = |source| Error::EnsureNamespace { name: name.to_owned(), source };
-    let desired = desired_namespace(name);
-    let Some(live) = api.get_opt(name).await.map_err(failed)? else {
-        let manager = Some(format!("{}-create", operator.name));
-        let params = PostParams { field_manager: manager, ..PostParams::default() };
-        return match api.create(&params, &desired).await {
-            Err(error) if !is_conflict(&error) => Err(failed(error)),
-            _ => Ok(true),
-        };
-    };
-    if labels == NamespaceLabels::SetOnCreation || has_labels(&live) {
+    let found = kyma_targets::ensure_namespace(&client, name, &set, &manager).await.map_err(failed)?;
+    let Some(found) = found else { return Ok(true) };
+    if labels == NamespaceLabels::SetOnCreation || has_labels(&found) {
         return Ok(false);
     }
     let params = PatchParams::apply(operator.name).force();
-    let applied = api.patch(name, &params, &Patch::Apply(&desired)).await;
+    let api: Api<Namespace> = Api::all(client);
+    let applied = api.patch(name, &params, &Patch::Apply(&desired_namespace(name))).await;
     applied.map(|_| true).map_err(failed)
 }
 
 fn desired_namespace(name: &str) -> Namespace {
-    let mut namespace = Namespace::default();
-    namespace.metadata.name = Some(name.to_owned());
-    let labels = LABELS.map(|(label, value)| (label.to_owned(), value.to_owned()));
-    namespace.metadata.labels = Some(labels.into());
-    namespace
+    let set = labels::TARGET_NAMESPACE_LABELS.map(|(label, value)| (label.to_owned(), value.to_owned()));
+    let metadata =
+        ObjectMeta { name: Some(name.to_owned()), labels: Some(set.into()), ..ObjectMeta::default() };
+    Namespace { metadata, ..Namespace::default() }
 }
 
-fn has_labels(live: &Namespace) -> bool {
-    let actual = live.labels();
-    LABELS.iter().all(|(label, value)| actual.get(*label).is_some_and(|actual| actual == value))
+fn has_labels(found: &ObjectMeta) -> bool {
+    let actual = |label: &str| found.labels.as_ref()?.get(label);
+    labels::TARGET_NAMESPACE_LABELS
+        .iter()
+        .all(|(label, value)| actual(label).is_some_and(|actual| actual == value))
 }
 
 #[cfg(test)]

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
-use kyma_sdk::{
-    Failure, KymaAccess, KymaKey, TargetVerification, fence_of, verify_recorded_target, verify_target,
-};
+use kyma_sdk::{Failure, KymaAccess, KymaKey, fence_of};
 use kyma_targets::{STAMP_NAMESPACE, Target};
 
 use crate::connection::Connection;
 use crate::connector::Connector;
 use crate::namespace::ensure_namespace;
+use crate::verification::{TargetVerification, verify_recorded_target, verify_target};
 
 /// Returns the access Secret of a Kyma: the one that it names, or else the one labelled for it.
 ///

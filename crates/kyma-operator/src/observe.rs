@@ -94,7 +94,7 @@ pub(crate) async fn observe(
 ) -> Result<Option<Observation>, Failure> {
     let key = KymaKey::of(kyma);
     let (kyma, remote) = if local::is_local(state, kyma)? {
-        let recorded = kyma_sdk::record_local(&state.runtime, kyma).await?;
+        let recorded = kyma_connection::record_local(&state.runtime, kyma).await?;
         (recorded.map_or_else(|| Arc::clone(kyma), |recorded| state.record_write(recorded)), None)
     } else {
         let Some(remote) = remote_side(state, kyma, context).await? else { return Ok(None) };

@@ -12,13 +12,11 @@ mod key;
 mod ledger;
 mod long_names;
 mod stopped;
-mod verification;
 
 pub use key::KymaKey;
 pub(crate) use ledger::KymaLedger;
 pub use long_names::LongNames;
 pub use stopped::record_stop;
-pub use verification::{TargetVerification, record_local, verify_recorded_target, verify_target};
 
 /// Key of the kubeconfig in a Secret that is found by its label.
 const LABELLED_KEY: &str = "config";
@@ -70,20 +68,6 @@ pub fn target_record(kyma: &Kyma) -> TargetRecord {
     target.map(TargetRecord::from).unwrap_or_default()
 }
 
-/// Reports whether the verified identity of a Kyma's target equals the record on the hub, or an older state of it. It
-/// does not after a restore of the hub from a backup, or after a user adopted another target. Pure.
-pub fn is_on_record(kyma: &Kyma, proven: &TargetIdentity) -> bool {
-    let Some(record) = kyma.status.as_ref().and_then(|status| status.target.as_ref()) else {
-        // The watch does not show the record of the first contact yet. Later, an absent record was stripped and is
-        // written again.
-        return proven.fencing_generation.is_none();
-    };
-    let (now, then) = (TargetRecord::from(record), TargetRecord::from(proven));
-    let went_back =
-        then.fencing_generation.is_some_and(|then| then.is_beyond(now.fencing_generation.as_ref()));
-    (now.target_uid, now.epoch) == (then.target_uid, then.epoch) && !went_back
-}
-
 /// Returns the fence for an operator's writes to a Kyma's target with the verified identity `proven`.
 pub fn fence_of(runtime: &Runtime, kyma: &Kyma, proven: &TargetIdentity) -> Fence {
     let namespace = kyma.namespace().unwrap_or_default();
@@ -130,31 +114,6 @@ mod tests {
 
     fn access(spec: &serde_json::Value, labelled: &[&str]) -> KymaAccess {
         KymaAccess::of(&kyma(spec), labelled.iter().map(|name| (*name).to_owned()).collect())
-    }
-
-    #[test]
-    fn what_was_proven_counts_while_the_hub_records_the_same() {
-        let target = |epoch, generation: &str| TargetIdentity {
-            cluster_uid: "u".into(),
-            epoch: Some(epoch),
-            fencing_generation: Some(generation.into()),
-            ..TargetIdentity::default()
-        };
-        let recorded = |epoch, generation| {
-            let mut kyma = kyma(&json!({ "channel": "regular" }));
-            kyma.status =
-                Some(kyma_api::KymaStatus { target: Some(target(epoch, generation)), ..Default::default() });
-            kyma
-        };
-        let proven = target(2, "5-a");
-        assert!(is_on_record(&recorded(2, "5-a"), &proven));
-        assert!(is_on_record(&recorded(2, "6-b"), &proven), "more was ordered since");
-        assert!(!is_on_record(&recorded(2, "4-c"), &proven), "the hub went back");
-        assert!(!is_on_record(&recorded(1, "5-a"), &proven), "the hub went back before an adoption");
-        let without = kyma(&json!({ "channel": "regular" }));
-        assert!(!is_on_record(&without, &proven), "the status was stripped off");
-        let first = TargetIdentity { fencing_generation: None, ..proven };
-        assert!(is_on_record(&without, &first), "the record was not seen yet");
     }
 
     #[test]

@@ -103,10 +103,7 @@ pub use hub_watch::hub_watch;
 pub use identity::verdict_failure;
 pub use index::Index;
 pub use jitter::{jitter, shorten_randomly};
-pub use kyma::{
-    KymaAccess, KymaKey, LongNames, TargetVerification, claim_of, fence_of, is_on_record, record_local,
-    record_stop, target_record, verify_recorded_target, verify_target,
-};
+pub use kyma::{KymaAccess, KymaKey, LongNames, claim_of, fence_of, record_stop, target_record};
 pub use kyma_api::condition::Condition;
 pub use local::{is_local, local_access_failure};
 pub use metrics::{MetricDescription, Metrics, MetricsError};

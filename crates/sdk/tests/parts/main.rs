@@ -11,7 +11,6 @@ mod create_new;
 mod delete_gate;
 mod ended;
 mod hub_watch;
-mod proof;
 mod ready;
 mod reconciler;
 mod vanished;

@@ -1,15 +1,11 @@
 //! Verifies that a cluster is a Kyma's target and belongs to no other Kyma or hub.
 
-use kube::{
-    Api, Resource, ResourceExt,
-    api::{Patch, PatchParams},
-};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Resource, ResourceExt};
 use kyma_api::{Kyma, Reason, TargetIdentity};
-use kyma_targets::{LiveIdentity, Mismatch, Stamp, Target, Verdict, compare};
+use kyma_sdk::{Failure, Runtime, claim_of, find_object, is_local, target_record};
+use kyma_targets::{LiveIdentity, Mismatch, Stamp, Target, TargetRecord, Verdict, compare};
 use serde_json::json;
-
-use super::{claim, target_record};
-use crate::{Failure, Runtime, find_object};
 
 /// Maximum number of tries to record a first contact when other writers change the Kyma.
 const MAX_TRIES: usize = 5;
@@ -77,7 +73,7 @@ async fn try_verify_target(
 ///
 /// # Errors
 /// No target is recorded, or it is not the Kyma's; target or hub does not answer.
-pub async fn verify_recorded_target(
+pub(crate) async fn verify_recorded_target(
     runtime: &Runtime,
     kyma: &Kyma,
     target: &Target,
@@ -94,8 +90,7 @@ pub async fn verify_recorded_target(
 }
 
 /// Records the hub as the target of `kyma` at the first contact. Returns the Kyma as written or read live, or `None`
-/// if `kyma` shows the record already. The caller has checked with [`is_local`](crate::is_local) that no other
-/// cluster is recorded.
+/// if `kyma` shows the record already. The caller has checked with [`is_local`] that no other cluster is recorded.
 ///
 /// # Errors
 /// Another cluster was recorded meanwhile; the hub does not answer or does not take the record.
@@ -104,12 +99,26 @@ pub async fn record_local(runtime: &Runtime, kyma: &Kyma) -> Result<Option<Kyma>
         return Ok(None);
     }
     let live = read(runtime, kyma).await?;
-    if !crate::is_local(runtime, &live)? || target_record(&live).target_uid.is_some() {
+    if !is_local(runtime, &live)? || target_record(&live).target_uid.is_some() {
         return Ok(Some(live));
     }
     let cluster_uid = runtime.hub_uid.to_string();
     let identity = TargetIdentity { cluster_uid, epoch: Some(1), ..TargetIdentity::default() };
     write_record(runtime, &live, &identity).await.map(Some)
+}
+
+/// Reports whether the verified identity of a Kyma's target equals the record on the hub, or an older state of it. It
+/// does not after a restore of the hub from a backup, or after a user adopted another target.
+pub(crate) fn is_on_record(kyma: &Kyma, proven: &TargetIdentity) -> bool {
+    let Some(record) = kyma.status.as_ref().and_then(|status| status.target.as_ref()) else {
+        // The watch does not show the record of the first contact yet. Later, an absent record was stripped and is
+        // written again.
+        return proven.fencing_generation.is_none();
+    };
+    let (now, then) = (TargetRecord::from(record), TargetRecord::from(proven));
+    let went_back =
+        then.fencing_generation.is_some_and(|then| then.is_beyond(now.fencing_generation.as_ref()));
+    (now.target_uid, now.epoch) == (then.target_uid, then.epoch) && !went_back
 }
 
 struct IdentityVerdict {
@@ -122,8 +131,10 @@ struct IdentityVerdict {
 /// Compares the last identity read from the target with the cached Kyma. If one may be older than the other, both are
 /// read again: the target first, since a fencing generation is recorded on the hub before it is written to the target.
 async fn compare_latest(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<IdentityVerdict, Failure> {
-    let compared =
-        |kyma: &Kyma, found: &LiveIdentity| compare(&claim(runtime, kyma), &target_record(kyma), found);
+    let compared = |kyma: &Kyma, found: &LiveIdentity| {
+        let claim = claim_of(kyma, &runtime.hub_uid, runtime.operator);
+        compare(&claim, &target_record(kyma), found)
+    };
     let found = target.identify().await?;
     let verdict = compared(kyma, &found);
     if !matches!(verdict, Verdict::FirstContact { .. } | Verdict::StampMismatch(Mismatch::LaterState)) {
@@ -163,4 +174,42 @@ async fn write_record(runtime: &Runtime, kyma: &Kyma, identity: &TargetIdentity)
     let params = PatchParams { field_manager: manager, ..PatchParams::default() };
     let written = api.patch_status(&name, &params, &Patch::Merge(&body)).await;
     written.map_err(|error| Failure::hub(&format!("record the target of Kyma {namespace}/{name}"), &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kyma() -> Kyma {
+        serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": { "name": "sample", "namespace": "kcp-system" }, "spec": { "channel": "regular" },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_was_proven_counts_while_the_hub_records_the_same() {
+        let target = |epoch, generation: &str| TargetIdentity {
+            cluster_uid: "u".into(),
+            epoch: Some(epoch),
+            fencing_generation: Some(generation.into()),
+            ..TargetIdentity::default()
+        };
+        let recorded = |epoch, generation| {
+            let mut kyma = kyma();
+            kyma.status =
+                Some(kyma_api::KymaStatus { target: Some(target(epoch, generation)), ..Default::default() });
+            kyma
+        };
+        let proven = target(2, "5-a");
+        assert!(is_on_record(&recorded(2, "5-a"), &proven));
+        assert!(is_on_record(&recorded(2, "6-b"), &proven), "more was ordered since");
+        assert!(!is_on_record(&recorded(2, "4-c"), &proven), "the hub went back");
+        assert!(!is_on_record(&recorded(1, "5-a"), &proven), "the hub went back before an adoption");
+        let without = kyma();
+        assert!(!is_on_record(&without, &proven), "the status was stripped off");
+        let first = TargetIdentity { fencing_generation: None, ..proven };
+        assert!(is_on_record(&without, &first), "the record was not seen yet");
+    }
 }

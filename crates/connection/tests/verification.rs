@@ -1,20 +1,64 @@
-//! The hub's record of a target and the target's stamp, read at different times.
+//! Verification of targets on a real control plane: the hub's record of a target and the target's stamp, read at
+//! different times.
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::{
-    Api,
-    api::{Patch, PatchParams, PostParams},
-};
-use kyma_sdk::api::{Kyma, Reason, crds};
-use kyma_sdk::{
-    Runtime,
-    targets::{STAMP_NAMESPACE, Stamp, Target},
-    verify_target,
-};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use kyma_api::{Kyma, Reason, crds};
+use kyma_connection::verify_target;
+use kyma_sdk::{AccessArgs, Args, LogFormat, Mode, Operator, Process, Runtime, Settings};
+use kyma_targets::{AccessPolicy, Limits, STAMP_NAMESPACE, Stamp, Target, Targets};
 use serde_json::json;
+use testbed::{Access, Cluster, SharedTestEnv};
 
-use crate::{cluster, runtime, serve, target};
+static TEST_ENV: SharedTestEnv = SharedTestEnv::new();
+
+/// Returns a target for this user, from an access Secret with this name.
+fn target(name: &str, user: &Access) -> Result<Target> {
+    let policy = AccessPolicy { allow_loopback: true, ..AccessPolicy::default() };
+    let targets = Targets::new(policy, Limits::default(), "test/0.1.0", "test", 10);
+    let mut secret = Secret::default();
+    secret.metadata.namespace = Some("kcp-system".into());
+    secret.metadata.name = Some(name.into());
+    secret.data = Some([("config".to_owned(), ByteString(user.kubeconfig().into_bytes()))].into());
+    targets.from_secret(&secret, "config").context("the access Secret")
+}
+
+/// Connects an operator as administrator on this hub and namespace.
+async fn runtime(hub: &Cluster, namespace: &str) -> Result<Runtime> {
+    let settings = Settings::resolve(Args {
+        hub_namespace: namespace.to_owned(),
+        target_namespace: "kyma-system".to_owned(),
+        selector: String::new(),
+        kubeconfig: None,
+        concurrency: 2,
+        resync: "24h".to_owned(),
+        reconcile_deadline: "2m".to_owned(),
+        log_format: LogFormat::Text,
+        log_level: "info".to_owned(),
+        admin_address: String::new(),
+        mode: Mode::Fleet,
+        local_kyma: None,
+        brake_targets: 10,
+        brake_percent: 1,
+        access: AccessArgs { allow_loopback_targets: true, ..AccessArgs::default() },
+    })?;
+    let operator = Operator { name: "test-operator", version: "0.1.0" };
+    Ok(Runtime::connect(operator, settings, hub.admin().config()?, Process::new()?).await?)
+}
+
+/// Installs the CRDs of the hub, and waits until their kinds are served.
+async fn install_crds(client: &Client) -> Result<()> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in [crds::kyma(), crds::pause()] {
+        definitions.create(&PostParams::default(), &crd).await?;
+        testbed::crd_is_served(client, &crd.name_any()).await?;
+    }
+    Ok(())
+}
 
 /// A Kyma whose target has its stamp.
 struct Stage {
@@ -27,9 +71,9 @@ struct Stage {
 
 impl Stage {
     async fn new(name: &str) -> Result<Self> {
-        let cluster = cluster().await?;
+        let cluster = TEST_ENV.cluster("cluster", |cluster| cluster).await?;
         let client = cluster.client()?;
-        serve(&client, &crds::kyma()).await?;
+        install_crds(&client).await?;
         let namespace = cluster.namespace(name).await?;
         let mut runtime = runtime(&cluster, &namespace).await?;
         // One cluster is both hub and target here; a hub uid of its own hides that.
