@@ -8,7 +8,7 @@ use kyma_api::refusal::proves_absence;
 use kyma_api::{ErrorClass, Reason, Refusal};
 use thiserror::Error;
 
-use crate::discovery::Mapping;
+use crate::cluster::discovery::kinds::Mapping;
 use crate::object::Identity;
 
 /// Maximum number of fields of one refusal that are compared: a target may name any number.

@@ -10,50 +10,44 @@ mod normalise;
 mod object;
 mod parse;
 pub mod patch;
-mod select;
 mod set;
-mod yaml;
 
 // The target.
 mod cluster;
-pub mod discovery;
 mod error;
 
 // Changes of the target.
 pub mod apply;
-mod dry_run;
 pub mod remove;
 pub mod sweep;
 
 // Decisions: pure.
-pub mod drift;
-mod field_set;
-mod ignored_fields;
 pub mod inventory;
 mod managed_fields;
 pub mod order;
-mod protect;
+mod ownership;
 pub mod prune;
 
 pub use apply::{
     AdoptionPolicy, ApplyOptions, ApplyReport, DEADLINE_REACHED, ForeignObjectPolicy, NoObservations,
     Observations, Outcome, Refusal, System, apply, claim, helm_release, move_fields,
 };
-pub use cluster::{
-    CREATED_BY, Cluster, Deleter, Deletion, OWNER_LABEL, ObjectLocks, Ownership, SET_VERSION, SHARE_PREFIX,
-    SHARED,
-};
-pub use discovery::{Discovery, Kinds, Mapping};
-pub use drift::ObservedObject;
-pub use dry_run::{DryRun, NoDryRunReason, ObjectDiff, content};
+pub use cluster::discovery::{self, Discovery, Kinds, Mapping};
+pub use cluster::dry_run::{DryRun, NoDryRunReason, ObjectDiff, content};
+pub use cluster::{Cluster, Deleter, Deletion, ObjectLocks};
 pub use error::{Action, CallError, Failure};
-pub use ignored_fields::{IgnoreRuleError, IgnoredFields, PartOfWhole, PathProblem, is_autoscaler};
 pub use inventory::{Entry, Inventory};
+pub use managed_fields::drift::{self, ObservedObject};
+pub use managed_fields::ignored_fields::{
+    IgnoreRuleError, IgnoredFields, PartOfWhole, PathProblem, is_autoscaler,
+};
 pub use normalise::normalise;
 pub use object::{GroupKind, Gvk, Identity, Object, ObjectError};
+pub use ownership::{
+    CREATED_BY, Guard, OWNER_LABEL, Ownership, Protection, SET_VERSION, SHARE_PREFIX, SHARED,
+};
 pub use parse::{Limits, ParseError, parse_map};
 pub use patch::{PatchError, Patches};
-pub use protect::{Guard, Protection};
 pub use prune::{KeepReason, PruneBlocked, PrunePlan, PruneRequest};
 pub use remove::{Removal, uninstall};
 pub use set::{ObjectSet, Warning};

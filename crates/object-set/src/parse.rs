@@ -7,7 +7,10 @@ use thiserror::Error;
 
 use crate::object::{Object, ObjectError, map_at};
 use crate::set::ObjectSet;
-use crate::yaml::{self, Budget, YamlError};
+
+pub(crate) mod yaml;
+
+use yaml::{Budget, YamlError};
 
 /// Prefix of Helm's annotations.
 const HELM_ANNOTATION_PREFIX: &str = "helm.sh/";

@@ -10,17 +10,19 @@ use kyma_api::ObjectSelector;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::discovery::Kinds;
+use crate::cluster::discovery::Kinds;
 use crate::object::{Identity, Object, ObjectError};
 use crate::order;
-use crate::parse::{self, Limits, ParseError};
+use crate::parse::yaml::Budget;
+use crate::parse::{self, Limits};
 use crate::set::{ObjectSet, Warning};
-use crate::yaml::Budget;
 
 mod json;
+mod problem;
 mod shape;
 mod strategic;
 
+pub use problem::Problem;
 use shape::Shape;
 use strategic::Directive;
 
@@ -54,65 +56,6 @@ pub enum PatchError {
         /// The problem.
         problem: Problem,
     },
-}
-
-/// Problem of a patch, or of a part of it.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum Problem {
-    /// Not valid YAML, more than one document, or larger than a patch may be.
-    #[error("{0}")]
-    Yaml(ParseError),
-    /// Neither a map nor a list.
-    #[error("write a map (a strategic merge patch) or a list of operations (a JSON patch)")]
-    Shape,
-    /// An invalid or incomplete operation.
-    #[error("operation {0} is none of a JSON patch; give it op, path, and value or from")]
-    Operation(usize),
-    /// A JSON patch without target.
-    #[error("a JSON patch needs a target")]
-    NoTarget,
-    /// A strategic merge patch that names no object.
-    #[error("name the object by apiVersion, kind and metadata.name, or give a target")]
-    Unnamed,
-    /// An unknown value of `$patch`.
-    #[error("$patch is none of delete, replace and merge")]
-    Directive,
-    /// `$retainKeys` contradicts the patch.
-    #[error("$retainKeys has to name every field that the patch sets")]
-    RetainKeys,
-    /// The value of a directive is not a list.
-    #[error("the value of the directive has to be a list")]
-    NotAList,
-    /// An item of a list of maps is not a map.
-    #[error("the list is one of maps, an item is none")]
-    ItemNotAMap,
-    /// An item lacks the key of the list.
-    #[error("an item has no {0}, by which the list is merged")]
-    MergeKey(&'static str),
-    /// The operation `test` failed.
-    #[error("the value is not the tested one")]
-    TestFailed,
-    /// The object has no value at `path`.
-    #[error("the object has no such path")]
-    NoSuchPath,
-    /// The object has no value at `from`.
-    #[error("the object has nothing at the path of from")]
-    NothingToTake,
-    /// The operation `move` has a destination inside of its source.
-    #[error("a value cannot be moved into itself")]
-    MoveIntoItself,
-    /// Nested deeper than a manifest may be.
-    #[error("nested too deeply")]
-    TooDeep,
-    /// All changes together are larger than a manifest may be.
-    #[error("the patches add too much")]
-    TooLarge,
-    /// The patch changes the identity of the object.
-    #[error("a patch cannot change apiVersion, kind, metadata.name or metadata.namespace")]
-    OtherObject,
-    /// The result is not a valid object.
-    #[error("the patched object {0}")]
-    NoObject(ObjectError),
 }
 
 /// Patches in the order of their application.

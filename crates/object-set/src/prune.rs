@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::inventory::Inventory;
 use crate::object::Identity;
 use crate::order;
-use crate::protect::{Guard, Protection};
+use crate::ownership::{Guard, Protection};
 
 /// Inputs of a prune.
 pub struct PruneRequest<'a> {

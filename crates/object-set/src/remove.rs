@@ -8,13 +8,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PropagationPolicy;
 use kyma_api::{DeleteProof, Reason};
 
-use crate::cluster::{Cluster, Deletion, OWNER_LABEL, Ownership, sharers};
-use crate::discovery::{Kinds, Mapping};
+use crate::cluster::discovery::{Kinds, Mapping};
+use crate::cluster::{Cluster, Deletion};
 use crate::error::{Action, CallError, Failure};
 use crate::inventory::{Entry, Inventory};
 use crate::object::{Gvk, Identity};
 use crate::order::{self, DeletionStage};
-use crate::protect::Protection;
+use crate::ownership::{OWNER_LABEL, Ownership, Protection, sharers};
 use crate::prune::{KeepReason, PrunePlan, holds_data};
 
 mod contents;

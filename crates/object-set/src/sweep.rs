@@ -7,13 +7,14 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 
-use crate::apply::{is_creator, serving_pauses};
-use crate::cluster::{Cluster, OWNER_LABEL, Ownership};
-use crate::discovery::{Kinds, Mapping};
-use crate::drift::{applied_entry, fingerprint};
+use crate::cluster::Cluster;
+use crate::cluster::discovery::{Kinds, Mapping, serving_pauses};
 use crate::error::{Action, CallError, Failure};
 use crate::inventory::{Entry, Inventory};
+use crate::managed_fields::drift::fingerprint;
+use crate::managed_fields::entries::applied_entry;
 use crate::object::{GroupKind, Identity};
+use crate::ownership::{OWNER_LABEL, Ownership, is_creator};
 
 /// Maximum number of concurrent lists.
 const MAX_PARALLEL_LISTS: usize = 8;

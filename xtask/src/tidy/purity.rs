@@ -29,7 +29,7 @@ const PURE: &[&str] = &[
     "crates/release-meta-syncer/src/rbac",
     "crates/health/src",
     "crates/object-set/src/order",
-    "crates/object-set/src/drift",
+    "crates/object-set/src/managed_fields/drift",
 ];
 
 /// Words that only code with effects needs.

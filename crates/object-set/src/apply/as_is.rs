@@ -6,12 +6,12 @@ use serde_json::{Map, Value};
 
 use super::system::{TRACKING_LABEL, is_mark};
 use super::{Refusal, Run};
-use crate::cluster::{CREATED_BY, OWNER_LABEL};
-use crate::discovery::Mapping;
-use crate::drift::applied_entry;
+use crate::cluster::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
-use crate::field_set::MAX_COMPARISONS;
+use crate::managed_fields::entries::applied_entry;
+use crate::managed_fields::field_set::MAX_COMPARISONS;
 use crate::object::{Gvk, Identity, Object, map_at};
+use crate::ownership::{CREATED_BY, OWNER_LABEL};
 
 /// Metadata that only the API server writes, ignored in comparisons.
 const API_SERVER_METADATA: [&str; 5] =

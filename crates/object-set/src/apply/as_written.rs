@@ -12,7 +12,7 @@ use super::Run;
 use super::desired_state::MAX_MANAGED_FIELDS_TRIES;
 use super::send::Precondition;
 use super::take_over::move_fields;
-use crate::discovery::Mapping;
+use crate::cluster::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
 use crate::normalise::keyed_lists::{ListAsWritten, PathSegment};
 use crate::object::{Identity, Object};

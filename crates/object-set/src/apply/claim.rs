@@ -4,11 +4,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::cluster::{Cluster, OWNER_LABEL, Ownership};
-use crate::drift;
+use crate::cluster::Cluster;
 use crate::error::{Action, CallError};
 use crate::inventory::Entry;
+use crate::managed_fields::drift;
 use crate::object::{Gvk, Identity};
+use crate::ownership::{OWNER_LABEL, Ownership};
 
 /// Sets the owner label on an object that is recorded by its uid alone, so that it can be pruned like an applied one.
 /// Returns its inventory entry. Changes nothing else. `None` if the object is gone, replaced, being deleted or owned

@@ -10,13 +10,13 @@ use super::desired_state::DesiredState;
 use super::one::{LiveState, ObjectResult, check_size, is_race, revision};
 use super::send::Precondition;
 use super::share::Share;
-use super::{DesiredObject, Outcome, Refusal, Run, owner};
-use crate::cluster::{CREATED_BY, OWNER_LABEL, Ownership, SET_VERSION, sharers};
-use crate::discovery::{Mapping, crd_mappings};
+use super::{DesiredObject, Outcome, Refusal, Run};
+use crate::cluster::discovery::{Mapping, crd_mappings};
 use crate::error::{Action, CallError};
 use crate::inventory::Entry;
 use crate::normalise::certificate_authority;
 use crate::object::{Gvk, Identity, Object};
+use crate::ownership::{self, CREATED_BY, OWNER_LABEL, Ownership, SET_VERSION, sharers};
 use crate::remove::remove_hold;
 
 mod established;
@@ -206,7 +206,7 @@ fn decide(
     is_live: &(dyn Fn(&str) -> bool + Sync),
 ) -> CrdDecision {
     let owner = us.owner.as_str();
-    let is_live = |other: &str| !owner::is_dead(other, &live.metadata, us, is_live);
+    let is_live = |other: &str| !ownership::is_dead(other, &live.metadata, us, is_live);
     let labels = live.metadata.labels.clone().unwrap_or_default();
     let annotations = live.metadata.annotations.clone().unwrap_or_default();
     let holder =
@@ -248,7 +248,7 @@ fn decide(
 /// this operator can end the share again.
 fn share_manager(owner: &str, live: &ObjectMeta, us: &Ownership) -> String {
     if owner != us.owner
-        && let Some(manager) = owner::writers(live, OWNER_LABEL).next()
+        && let Some(manager) = ownership::writers(live, OWNER_LABEL).next()
         && manager != us.creator()
     {
         return Ownership { manager: manager.to_owned(), ..us.clone() }.share_manager(owner);

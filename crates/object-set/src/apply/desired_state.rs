@@ -6,13 +6,14 @@ use serde_json::{Value, json};
 
 use super::send::Precondition;
 use super::{DesiredObject, Refusal, Run};
-use crate::cluster::Ownership;
-use crate::discovery::Mapping;
-use crate::drift::{ObservedObject, applied_entry};
+use crate::cluster::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
-use crate::field_set;
-use crate::ignored_fields::{Field, IgnoredFields, leave_out, split};
+use crate::managed_fields::drift::ObservedObject;
+use crate::managed_fields::entries::applied_entry;
+use crate::managed_fields::field_set;
+use crate::managed_fields::ignored_fields::{Field, IgnoredFields, leave_out, split};
 use crate::object::{Object, hash_value};
+use crate::ownership::Ownership;
 
 /// Maximum number of tries to move field ownership while controllers write to a new object.
 pub(super) const MAX_MANAGED_FIELDS_TRIES: usize = 5;

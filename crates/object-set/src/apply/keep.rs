@@ -4,8 +4,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value};
 
-use crate::drift::applied_entry;
-use crate::field_set::MAX_COMPARISONS;
+use crate::managed_fields::entries::applied_entry;
+use crate::managed_fields::field_set::MAX_COMPARISONS;
 use crate::object::Object;
 
 /// Returns the desired object with the live values of all fields that `manager` still owns, which no other manager

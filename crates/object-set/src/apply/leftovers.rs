@@ -8,8 +8,8 @@ use json_patch::{PatchOperation, ReplaceOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use serde_json::{Map, Value};
 
-use crate::drift::applied_entry;
-use crate::field_set::{MAX_COMPARISONS, empty, is_leaf, union};
+use crate::managed_fields::entries::applied_entry;
+use crate::managed_fields::field_set::{MAX_COMPARISONS, empty, is_leaf, union};
 
 mod nulls;
 mod storage_request;

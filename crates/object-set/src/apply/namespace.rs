@@ -7,12 +7,11 @@ use serde_json::{Map, Value};
 use super::one::{LiveState, ObjectResult, revision};
 use super::share::Share;
 use super::{DesiredObject, Outcome, Refusal, Run};
-use crate::cluster::{CREATED_BY, OWNER_LABEL, SHARED};
-use crate::discovery::Mapping;
+use crate::cluster::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
 use crate::inventory::Entry;
 use crate::object::Object;
-use crate::protect::{Guard, is_of_kubernetes};
+use crate::ownership::{CREATED_BY, Guard, OWNER_LABEL, SHARED, is_of_kubernetes};
 
 impl Run<'_> {
     pub(super) async fn namespace(&self, desired: &DesiredObject, mapping: &Mapping) -> ObjectResult {

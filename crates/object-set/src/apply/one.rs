@@ -7,14 +7,13 @@ use serde_json::Value;
 use super::desired_state::{DesiredState, SentObject};
 use super::send::Precondition;
 use super::system::is_tracked_by_label;
-use super::{AdoptionPolicy, DesiredObject, ForeignObjectPolicy, Outcome, Refusal, Run, System, keep, owner};
-use crate::cluster::{CREATED_BY, OWNER_LABEL};
-use crate::discovery::Mapping;
-use crate::drift::{self, Drift, ObservedObject};
+use super::{AdoptionPolicy, DesiredObject, ForeignObjectPolicy, Outcome, Refusal, Run, System, keep};
+use crate::cluster::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
 use crate::inventory::Entry;
+use crate::managed_fields::drift::{self, Drift, ObservedObject};
 use crate::object::{Identity, Object};
-use crate::protect::Guard;
+use crate::ownership::{self, CREATED_BY, Guard, OWNER_LABEL};
 use crate::prune::holds_data;
 
 /// Maximum size of a sent object, in bytes of JSON: API servers read no more of a request. Smaller limits, such as
@@ -117,7 +116,7 @@ impl Run<'_> {
                 {
                     keep::annotations(&mut state.object, &metadata);
                 }
-                (metadata.uid.clone(), is_marked && owner::is_creator(&metadata, ownership))
+                (metadata.uid.clone(), is_marked && ownership::is_creator(&metadata, ownership))
             }
         };
         if is_marked && created {
@@ -279,7 +278,7 @@ impl Run<'_> {
         let refused = match self.options.adopt {
             AdoptionPolicy::Always => false,
             AdoptionPolicy::Unowned => owner.is_some_and(|owner| {
-                !owner::is_dead(owner, metadata, self.options.ownership, self.options.owner_is_live)
+                !ownership::is_dead(owner, metadata, self.options.ownership, self.options.owner_is_live)
             }),
             // A hook of this owner may become an ordinary object.
             AdoptionPolicy::Never => owner.is_some() || label(HOOK_OF) != Some(us),

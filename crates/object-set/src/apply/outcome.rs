@@ -8,8 +8,8 @@ use thiserror::Error;
 
 use super::System;
 use crate::error::{CallError, Failure};
-use crate::ignored_fields::PartOfWhole;
 use crate::inventory::{Entry, Inventory};
+use crate::managed_fields::ignored_fields::PartOfWhole;
 use crate::object::{Gvk, Identity};
 use crate::set::Warning;
 

@@ -10,9 +10,9 @@ use super::desired_state::{MAX_MANAGED_FIELDS_TRIES, take_over_error};
 use super::one::ObjectResult;
 use super::{DesiredObject, Refusal, Run};
 use crate::cluster::Cluster;
-use crate::discovery::{Kinds, Mapping};
+use crate::cluster::discovery::{Kinds, Mapping};
 use crate::error::{Action, CallError, Failure};
-use crate::managed_fields;
+use crate::managed_fields::entries;
 use crate::object::Gvk;
 
 impl Run<'_> {
@@ -55,7 +55,7 @@ impl Run<'_> {
         let is_gone = |version: &str| {
             version != to && (version == gone || kinds.get(&in_version(mapping, version)).is_none())
         };
-        let Some(patch) = managed_fields::replace_removed_versions(&found.metadata, &is_gone, to) else {
+        let Some(patch) = entries::replace_removed_versions(&found.metadata, &is_gone, to) else {
             return Ok(false);
         };
         let api = mapping.api(&self.cluster.client, desired.identity.namespace.as_deref());

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use super::one::ObjectResult;
 use super::{DesiredObject, Outcome, Run};
-use crate::dry_run::NoDryRunReason;
+use crate::cluster::dry_run::NoDryRunReason;
 use crate::error::{CallError, Failure};
 use crate::inventory::Entry;
-use crate::object::{Identity, Object};
+use crate::object::{Identity, Object, selects};
 use crate::prune::holds_data;
 use crate::remove::{ReplacementState, delete_for_replacement};
-use crate::select::selects;
 
 impl Run<'_> {
     /// Deletes an object whose immutable field would change, so that it can be created again. Returns any other

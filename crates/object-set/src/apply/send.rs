@@ -1,7 +1,5 @@
 //! Sends the apply of one object.
 
-use std::time::Duration;
-
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{PatchOperation, TestOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -11,17 +9,11 @@ use serde_json::Value;
 use super::Run;
 use super::as_written::{has_fixed_template, leave_out, may_have_changed};
 use super::leftovers::{emptied, has_empty, without_defaults, without_nulls, without_storage_request};
-use crate::discovery::Mapping;
+use crate::cluster::discovery::{Mapping, serving_pauses};
 use crate::error::{Action, CallError, Failure};
 use crate::normalise::keyed_lists::take_lists_as_written;
 use crate::object::{Identity, Object, map_at};
 use crate::order::is_builtin;
-
-/// Pauses, under two seconds in all, before another try at a kind that was established a moment ago and is not
-/// served yet: the API server gives no event for that. A kind that takes longer waits for the caller's next run.
-pub(crate) fn serving_pauses() -> impl Iterator<Item = Duration> {
-    [20, 50, 100, 200, 400, 800].into_iter().map(Duration::from_millis)
-}
 
 /// Precondition of a request: the object that it may change.
 #[derive(Clone, Copy)]

@@ -6,10 +6,10 @@ use kube::api::PatchParams;
 use serde_json::{Map, Value, json};
 
 use super::Run;
-use crate::cluster::Ownership;
-use crate::discovery::Mapping;
+use crate::cluster::discovery::Mapping;
 use crate::error::{CallError, Failure};
 use crate::object::{Identity, map_at};
+use crate::ownership::Ownership;
 
 /// Labels and annotations that go with a share.
 #[derive(Clone, Debug, Default)]

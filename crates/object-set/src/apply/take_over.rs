@@ -9,9 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectM
 use serde_json::Value;
 
 use super::system::{System, TRACKING_LABEL, is_helms, is_of_object, is_tracked_by_label, leave_helms_marks};
-use crate::drift::applied_entry;
-use crate::field_set::{empty, union};
-use crate::managed_fields;
+use crate::managed_fields::entries::{self, applied_entry};
+use crate::managed_fields::field_set::{empty, union};
 use crate::object::Object;
 
 /// Manager that the API server records for fields that existed before the first apply.
@@ -79,9 +78,9 @@ fn moved(
     let mut kept: Vec<ManagedFieldsEntry> =
         entries.iter().filter(|entry| !is_tool(entry) && own != Some(*entry)).cloned().collect();
     if api_version.is_some() {
-        kept.push(managed_fields::applied(manager, api_version, ours));
+        kept.push(entries::applied(manager, api_version, ours));
     }
-    let mut patch = managed_fields::replace(metadata, &kept);
+    let mut patch = entries::replace(metadata, &kept);
     if annotated {
         patch.0.push(removal(["metadata", "annotations", LAST_APPLIED]));
     }

@@ -3,8 +3,8 @@
 use json_patch::{PatchErrorKind, PatchOperation};
 use serde_json::Value;
 
-use super::Problem;
-use crate::yaml::{Budget, MAX_YAML_DEPTH};
+use super::problem::Problem;
+use crate::parse::yaml::{Budget, MAX_YAML_DEPTH};
 
 /// The failed operation, from 0, and the reason.
 #[derive(Debug)]

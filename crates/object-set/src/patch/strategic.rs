@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::Problem;
+use super::problem::Problem;
 use super::shape::{Field, PLAIN, Shape};
 
 pub(super) const PATCH_DIRECTIVE: &str = "$patch";

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::yaml;
+use crate::parse::yaml;
 
 const TARGET_NAMESPACE: &str = "here";
 

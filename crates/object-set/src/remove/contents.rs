@@ -8,7 +8,7 @@ use kube::api::ListParams;
 use super::crd_hold::{CrdContents, hold_creation, is_in_use};
 use super::rules::is_looked_at;
 use super::{MAX_PARALLEL_REQUESTS, Run};
-use crate::discovery::{Kinds, Mapping};
+use crate::cluster::discovery::{Kinds, Mapping};
 use crate::error::{Action, CallError, Failure};
 use crate::object::Identity;
 use crate::prune::KeepReason;

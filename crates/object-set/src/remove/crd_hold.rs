@@ -15,7 +15,7 @@ use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::discovery::{Mapping, crd_mappings};
+use crate::cluster::discovery::{Mapping, crd_mappings};
 
 /// The required property that no object has.
 const REQUIRED_PROPERTY: &str = "thisKindIsBeingRemoved";

@@ -7,10 +7,10 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::Run;
-use crate::cluster::{OWNER_LABEL, Ownership, sharers};
-use crate::discovery::Mapping;
+use crate::cluster::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
 use crate::object::Identity;
+use crate::ownership::{OWNER_LABEL, Ownership, sharers};
 
 impl Run<'_> {
     /// Removes this owner's marks from an object that stays, so that others may adopt it. Applied content stays,

@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use crate::cluster::{CREATED_BY, OWNER_LABEL, Ownership, sharers};
-use crate::discovery::{Kinds, Mapping};
-use crate::drift::applied_entry;
+use crate::cluster::discovery::{Kinds, Mapping};
 use crate::inventory::{Entry, Inventory};
+use crate::managed_fields::entries::applied_entry;
 use crate::object::{GroupKind, Identity};
-use crate::protect::{Guard, Protection};
+use crate::ownership::{CREATED_BY, Guard, OWNER_LABEL, Ownership, Protection, sharers};
 use crate::prune::{KeepReason, holds_data};
 
 /// Helm's annotation for objects that outlive their release.

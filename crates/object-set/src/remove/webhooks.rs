@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::rules::{Purpose, Rules};
 use super::{Removal, Run};
-use crate::cluster::{Cluster, Ownership};
+use crate::cluster::Cluster;
 use crate::error::{CallError, Failure};
 use crate::inventory::Inventory;
 use crate::object::Identity;
-use crate::protect::Protection;
+use crate::ownership::{Ownership, Protection};
 
 /// Deletes the set's own webhook configurations that have this webhook, which does not answer a request that precedes
 /// [`uninstall`](super::uninstall). Configurations of others stay.

@@ -11,7 +11,7 @@ use kube::runtime::wait::{await_condition, conditions};
 
 use super::versions::priority;
 use crate::cluster::Cluster;
-use crate::discovery::{CRD_VERBS, Mapping};
+use crate::cluster::discovery::{CRD_VERBS, Mapping};
 use crate::object::{Gvk, Object};
 
 /// Time for which one run waits for its CRDs. Nearly all are established within it, which saves the caller another

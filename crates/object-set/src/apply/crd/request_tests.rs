@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use testbed::{Answer, RequestMatcher, ScriptedServer};
 
 use crate::apply::{AdoptionPolicy, ApplyOptions, ApplyReport, ForeignObjectPolicy, NoObservations, apply};
-use crate::cluster::{Cluster, Ownership};
-use crate::ignored_fields::IgnoredFields;
+use crate::cluster::Cluster;
 use crate::inventory::Inventory;
+use crate::managed_fields::ignored_fields::IgnoredFields;
 use crate::object::{Gvk, Object};
-use crate::protect::Protection;
+use crate::ownership::{Ownership, Protection};
 use crate::set::ObjectSet;
 
 const CRDS_PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

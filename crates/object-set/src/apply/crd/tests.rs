@@ -169,7 +169,7 @@ fn a_higher_version_wins_and_takes_nothing_away() {
 #[test]
 fn the_holder_keeps_versions_that_sharers_use() {
     let mut found = live("us", "1.0.0");
-    found.labels.as_mut().unwrap().insert(crate::cluster::Ownership::share_label("them"), String::new());
+    found.labels.as_mut().unwrap().insert(Ownership::share_label("them"), String::new());
     let decision = decision(ours("2.0.0", &["v2"]), &found, &["v1"]);
     let CrdDecision::Send { object, .. } = decision else { panic!("{decision:?}") };
     assert_eq!(object.body()["spec"]["versions"].as_array().unwrap().len(), 2);
@@ -179,7 +179,7 @@ fn the_holder_keeps_versions_that_sharers_use() {
 fn waits_within_a_run_are_short() {
     assert!(
         CRD_ESTABLISH_TIMEOUT < Duration::from_secs(2)
-            && super::super::send::serving_pauses().sum::<Duration>() < Duration::from_secs(2)
+            && crate::cluster::discovery::serving_pauses().sum::<Duration>() < Duration::from_secs(2)
     );
 }
 

@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use serde_json::Value;
 
 use super::LiveCrd;
-use crate::cluster::SET_VERSION;
 use crate::object::Object;
+use crate::ownership::SET_VERSION;
 
 /// Compares the desired CRD with the live one: by their highest API versions, then by the versions of their sets.
 pub(super) fn compare(ours: &Object, live: &LiveCrd) -> Ordering {

@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::super::desired_state::{MAX_MANAGED_FIELDS_TRIES, take_over_error};
 use super::super::{DesiredObject, Refusal, Run};
 use super::patch;
-use crate::cluster::OWNER_LABEL;
-use crate::discovery::Mapping;
+use crate::cluster::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
+use crate::ownership::OWNER_LABEL;
 
 impl Run<'_> {
     /// Moves fields that other tools applied to the operator's field manager. Returns the new metadata if there were

@@ -6,18 +6,19 @@
 //! ([`crate::Ownership::ignored_fields_manager`]).
 
 use std::collections::BTreeSet;
-use std::fmt;
 
-use json_patch::jsonptr::PointerBuf;
-use kyma_api::{DriftIgnore, ObjectSelector, patterns};
+use kyma_api::{DriftIgnore, ObjectSelector};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::object::{Identity, Object};
-use crate::select::selects;
+use crate::object::{Identity, Object, selects};
 
+mod field;
 mod split;
 
+pub(crate) use field::Field;
+pub use field::PathProblem;
+use field::tokens;
 pub use split::PartOfWhole;
 pub(crate) use split::split;
 
@@ -31,42 +32,6 @@ pub struct IgnoreRuleError {
     pub path: usize,
     /// The problem of the path.
     pub problem: PathProblem,
-}
-
-/// Problem of a path.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum PathProblem {
-    /// The path is not a JSON pointer by RFC 6901.
-    #[error("is no JSON pointer; it begins with /, and in names ~ is written ~0 and / is written ~1")]
-    Syntax,
-    /// The path is the empty pointer.
-    #[error("is the whole object; use drift.mode")]
-    Whole,
-    /// The path names a field that identifies the object.
-    #[error("tells which object it is, and cannot change")]
-    Identity,
-    /// The path names all labels or annotations, or one of the operator.
-    #[error("holds marks of the operator; name other labels and annotations one by one")]
-    Marks,
-}
-
-/// One field.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Field {
-    /// Names and indices on the way to it.
-    tokens: Vec<String>,
-    /// The rule that names it, as in `spec.drift.ignore[0].paths[1]`.
-    rule: String,
-}
-
-impl fmt::Display for Field {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&pointer(&self.tokens))
-    }
-}
-
-fn pointer(tokens: &[String]) -> String {
-    PointerBuf::from_tokens(tokens.iter().map(String::as_str)).to_string()
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,24 +114,6 @@ fn scaled_by(object: &Object) -> Option<Rule> {
     };
     let replicas = ["spec", "replicas"].map(str::to_owned).to_vec();
     Some(Rule { target, fields: vec![Field { tokens: replicas, rule: object.identity().to_string() }] })
-}
-
-/// Returns the names and indices of a pointer, if the field may have another manager.
-fn tokens(text: &str) -> Result<Vec<String>, PathProblem> {
-    let pointer = PointerBuf::parse(text).map_err(|_| PathProblem::Syntax)?;
-    let tokens: Vec<String> = pointer.tokens().map(|token| token.decoded().into_owned()).collect();
-    let names: Vec<&str> = tokens.iter().map(String::as_str).collect();
-    match names.as_slice() {
-        [] => Err(PathProblem::Whole),
-        ["apiVersion" | "kind", ..] | ["metadata", "name" | "namespace" | "uid", ..] => {
-            Err(PathProblem::Identity)
-        }
-        ["metadata"] | ["metadata", "labels" | "annotations"] => Err(PathProblem::Marks),
-        ["metadata", "labels" | "annotations", key, ..] if patterns::is_reserved_metadata_key(key) => {
-            Err(PathProblem::Marks)
-        }
-        _ => Ok(tokens),
-    }
 }
 
 /// Removes fields from an object. Returns those that it had.

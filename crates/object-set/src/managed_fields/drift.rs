@@ -6,10 +6,11 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
-use crate::cluster::SHARED;
-use crate::field_set;
+use super::entries::applied_entry;
+use super::field_set;
 use crate::inventory::Entry;
 use crate::object::hash_value;
+use crate::ownership::SHARED;
 
 /// State of a live object from a watch or a GET, reduced to the fields that decisions need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,15 +69,6 @@ pub fn fingerprint(metadata: &ObjectMeta, manager: &str) -> String {
     applied_entry(metadata, manager)
         .and_then(|entry| entry.fields_v1.as_ref())
         .map_or_else(String::new, |fields| hash_value(&fields.0))
-}
-
-/// Returns the managedFields entry of a manager's applies to the main resource.
-pub(crate) fn applied_entry<'a>(metadata: &'a ObjectMeta, manager: &str) -> Option<&'a ManagedFieldsEntry> {
-    metadata.managed_fields.iter().flatten().find(|entry| {
-        entry.manager.as_deref() == Some(manager)
-            && entry.operation.as_deref() == Some("Apply")
-            && entry.subresource.as_deref().unwrap_or_default().is_empty()
-    })
 }
 
 /// Returns the value of an annotation if a field manager applied it and no other manager changed it since.

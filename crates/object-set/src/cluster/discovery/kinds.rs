@@ -1,4 +1,4 @@
-//! Discovery of a target: kinds, their resources and scopes, and its version.
+//! Kinds that a target serves, with their resources and scopes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,9 +8,7 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::core::discovery::v2::{APIGroupDiscoveryList, APIResourceDiscovery};
 use kube::{Api, api::PartialObjectMeta};
 use serde_json::Value;
-use tokio::sync::Mutex;
 
-use crate::error::{Action, CallError};
 use crate::object::{GroupKind, Gvk, Identity, Object};
 
 /// REST mapping of a kind in one version.
@@ -68,9 +66,9 @@ pub struct Kinds {
     silent: Vec<Mapping>,
     /// Group versions whose kinds are unknown, since their aggregated API does not answer.
     unknown: BTreeSet<String>,
-    kube_version: String,
+    pub(super) kube_version: String,
     /// Identifies the discovery. Clones share it, also those to which kinds of CRDs were added.
-    discovery: Arc<()>,
+    pub(super) discovery: Arc<()>,
 }
 
 impl Kinds {
@@ -128,7 +126,7 @@ impl Kinds {
         &self.kube_version
     }
 
-    fn add(&mut self, list: APIGroupDiscoveryList) {
+    pub(super) fn add(&mut self, list: APIGroupDiscoveryList) {
         for group in list.items {
             let group_name = group.metadata.and_then(|m| m.name).unwrap_or_default();
             for version in group.versions {
@@ -170,7 +168,7 @@ impl Kinds {
     }
 
     /// Reports whether these mappings of one CRD's kind add versions to the known kinds, or change nothing.
-    fn is_extended_by(&self, crd: &[Mapping]) -> bool {
+    pub(super) fn is_extended_by(&self, crd: &[Mapping]) -> bool {
         let Some(first) = crd.first() else { return false };
         let is_of_crd = |known: &&Mapping| {
             known.resource.group == first.resource.group && known.resource.plural == first.resource.plural
@@ -183,12 +181,12 @@ impl Kinds {
         !self.is_unknown(&first.resource.group) && of_crd.chain(of_kind).all(has)
     }
 
-    fn has_all(&self, mappings: &[Mapping]) -> bool {
+    pub(super) fn has_all(&self, mappings: &[Mapping]) -> bool {
         mappings.iter().all(|mapping| self.get(&mapping.gvk()).is_some())
     }
 
     /// Adds the mappings of one CRD's kind, which include all known ones.
-    fn extend_by(&mut self, crd: &[Mapping]) {
+    pub(super) fn extend_by(&mut self, crd: &[Mapping]) {
         let Some(first) = crd.first() else { return };
         self.named.extend(crd.iter().map(|mapping| mapping.resource.api_version.clone()));
         self.by_kind.insert(first.gvk().group_kind(), crd.to_vec());
@@ -231,7 +229,7 @@ impl Object {
 }
 
 /// Returns the mapping of a resource in the discovery answer.
-fn mapping_of(group: &str, version: &str, found: APIResourceDiscovery) -> Option<Mapping> {
+pub(super) fn mapping_of(group: &str, version: &str, found: APIResourceDiscovery) -> Option<Mapping> {
     let plural = found.resource?;
     let kind = found.response_kind?.kind.filter(|kind| !kind.is_empty())?;
     let gvk = Gvk::new(group, version, kind);
@@ -272,109 +270,3 @@ pub(crate) fn crd_mappings(spec: &Value) -> Vec<Mapping> {
         })
         .collect()
 }
-
-/// Discovery cache of a target: read once, and again on request.
-#[derive(Debug, Default)]
-pub struct Discovery {
-    cached: Mutex<Option<Arc<Kinds>>>,
-}
-
-impl Discovery {
-    /// Returns an empty cache.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Returns the served kinds; sends three requests if nothing is cached.
-    ///
-    /// # Errors
-    /// The target's failure. A broken aggregated API is no error: its group is [`Kinds::is_unknown`].
-    pub async fn kinds(&self, client: &Client) -> Result<Arc<Kinds>, CallError> {
-        let mut cached = self.cached.lock().await;
-        if let Some(kinds) = cached.as_ref() {
-            return Ok(Arc::clone(kinds));
-        }
-        renew(&mut cached, client).await
-    }
-
-    /// Returns the same as [`Discovery::kinds`], but repeats discovery once if the cache has one of these kinds in no
-    /// version: only a new answer proves that a kind is not served.
-    ///
-    /// # Errors
-    /// As for [`Discovery::kinds`].
-    pub async fn covering(&self, client: &Client, kinds: &BTreeSet<Gvk>) -> Result<Arc<Kinds>, CallError> {
-        let known = self.kinds(client).await?;
-        if kinds.iter().all(|kind| known.any(kind).is_some()) {
-            return Ok(known);
-        }
-        self.newer_than(&known, client).await
-    }
-
-    /// Returns the same as [`Discovery::kinds`], but repeats discovery if `known` and the cache come from the same one:
-    /// concurrent callers that miss a kind in the same result share one refresh. Kinds that CRDs added to the cache
-    /// since do not make it newer.
-    ///
-    /// # Errors
-    /// As for [`Discovery::kinds`]; the cache then stays.
-    pub async fn newer_than(&self, known: &Arc<Kinds>, client: &Client) -> Result<Arc<Kinds>, CallError> {
-        let mut cached = self.cached.lock().await;
-        if let Some(kinds) = cached.as_ref().filter(|kinds| !Arc::ptr_eq(&kinds.discovery, &known.discovery))
-        {
-            return Ok(Arc::clone(kinds));
-        }
-        renew(&mut cached, client).await
-    }
-
-    /// Repeats discovery and returns the served kinds.
-    ///
-    /// # Errors
-    /// As for [`Discovery::kinds`]; the cache then stays.
-    pub async fn rediscover(&self, client: &Client) -> Result<Arc<Kinds>, CallError> {
-        renew(&mut *self.cached.lock().await, client).await
-    }
-
-    /// Adds the kinds of established CRDs to the cache without a request; `crds` has the mappings of each CRD's served
-    /// versions in the server's order of preference. Drops the cache if a CRD does more than add kinds or versions:
-    /// only a new discovery proves that something is no longer served.
-    pub(crate) async fn add_crds(&self, crds: &[Vec<Mapping>]) {
-        let mut cached = self.cached.lock().await;
-        let Some(kinds) = cached.as_mut() else { return };
-        if !crds.iter().all(|crd| kinds.is_extended_by(crd)) {
-            *cached = None;
-            return;
-        }
-        for crd in crds {
-            if !kinds.has_all(crd) {
-                Arc::make_mut(kinds).extend_by(crd);
-            }
-        }
-    }
-
-    /// Drops the cache. Call it when CRDs or `APIService`s changed.
-    pub async fn invalidate(&self) {
-        *self.cached.lock().await = None;
-    }
-}
-
-async fn renew(cached: &mut Option<Arc<Kinds>>, client: &Client) -> Result<Arc<Kinds>, CallError> {
-    let kinds = Arc::new(read(client).await?);
-    *cached = Some(Arc::clone(&kinds));
-    Ok(kinds)
-}
-
-async fn read(client: &Client) -> Result<Kinds, CallError> {
-    let failed = |error| CallError::new(Action::Discover, None, error);
-    let (core, groups, version) = futures::try_join!(
-        client.list_core_api_versions_aggregated(),
-        client.list_api_groups_aggregated(),
-        client.apiserver_version(),
-    )
-    .map_err(failed)?;
-    let mut kinds = Kinds { kube_version: version.git_version, ..Kinds::default() };
-    kinds.add(core);
-    kinds.add(groups);
-    Ok(kinds)
-}
-
-#[cfg(test)]
-mod tests;

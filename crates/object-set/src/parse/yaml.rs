@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use granit_parser::{Event, Parser, ScalarStyle, Tag};
+use granit_parser::{Event, Parser, ScalarStyle};
 use serde_json::{Map, Value};
 
 mod lenient;
@@ -233,11 +233,6 @@ fn merge(map: &mut Map<String, Value>, value: Value) -> Result<(), &'static str>
         _ => return Err("map merge requires maps"),
     }
     Ok(())
-}
-
-/// Reports whether a tag is the YAML core tag of that name (`!!name`).
-fn is_core(tag: &Tag, name: &str) -> bool {
-    tag.to_string() == format!("tag:yaml.org,2002:{name}") || tag.is_yaml_core_schema_tag(name)
 }
 
 #[cfg(test)]

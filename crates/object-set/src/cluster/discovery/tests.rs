@@ -1,7 +1,10 @@
+use kube::core::discovery::v2::APIGroupDiscoveryList;
 use serde_json::json;
 use testbed::ScriptedServer;
 
+use super::kinds::mapping_of;
 use super::*;
+use crate::object::{GroupKind, Identity};
 
 fn list(value: serde_json::Value) -> APIGroupDiscoveryList {
     serde_json::from_value(value).unwrap()

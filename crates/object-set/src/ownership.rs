@@ -1,13 +1,80 @@
-//! Ownership marks of an object, and whether its owner is proven to be gone.
+//! Owners of objects: their marks, the proof that an owner is gone, and the objects that no owner may change.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
-use crate::cluster::{CREATED_BY, OWNER_LABEL, Ownership};
+mod protection;
+
+pub(crate) use protection::is_of_kubernetes;
+pub use protection::{Guard, Protection};
+
+/// Owner and field manager of applied objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ownership {
+    /// Field manager: one constant name per operator, which must never change.
+    pub manager: String,
+    /// Owner of the objects: the value of the label [`OWNER_LABEL`], a hash.
+    pub owner: String,
+    /// Version of the set, a semantic version where possible; decides between owners that ship the same CRD.
+    pub version: String,
+}
+
+/// Label on every applied object: the owner's hash, or [`SHARED`] on Namespaces, which have no single owner.
+pub const OWNER_LABEL: &str = kyma_api::labels::OWNER;
+
+/// Value of [`OWNER_LABEL`] on Namespaces.
+pub const SHARED: &str = "shared";
+
+/// Prefix of the labels on objects that several owners may share (Namespaces, CRDs): one label per owner, this
+/// prefix, `/` and the owner's hash.
+pub const SHARE_PREFIX: &str = "owner.component.kyma-project.io";
+
+/// Annotation on created objects, for example Namespaces and CRDs: the hash of the owner who created them.
+pub const CREATED_BY: &str = kyma_api::annotations::CREATED_BY;
+
+/// Annotation on CRDs: the version of the set that wrote them last.
+pub const SET_VERSION: &str = "component.kyma-project.io/set-version";
+
+impl Ownership {
+    /// Returns the field manager of creations by POST, which are never reverted.
+    pub fn creator(&self) -> String {
+        format!("{}-create", self.manager)
+    }
+
+    /// Returns the field manager that owns ignored fields instead of the operator's, so that they are not removed or
+    /// reset. It applies nothing. Its name is stored on targets, so it cannot change.
+    pub fn ignored_fields_manager(&self) -> String {
+        format!("{}-yielded", self.manager)
+    }
+
+    /// Returns the field manager that writes lists with duplicate keys, until their fields move to the operator's
+    /// manager.
+    pub fn lists_manager(&self) -> String {
+        format!("{}-lists", self.manager)
+    }
+
+    /// Returns the field manager of an owner's share in an object of several owners.
+    pub fn share_manager(&self, owner: &str) -> String {
+        format!("{}-{owner}", self.manager)
+    }
+
+    /// Returns the label that marks an owner's share in an object of several owners.
+    pub fn share_label(owner: &str) -> String {
+        format!("{SHARE_PREFIX}/{owner}")
+    }
+}
+
+/// Returns the owners that have a share in an object, by its labels.
+pub(crate) fn sharers<'a>(labels: impl Iterator<Item = &'a String>) -> Vec<String> {
+    labels
+        .filter_map(|label| label.strip_prefix(SHARE_PREFIX)?.strip_prefix('/'))
+        .map(ToOwned::to_owned)
+        .collect()
+}
 
 /// Reports whether an owner is proven to be gone, so that its object may be adopted: this operator's field manager
 /// wrote all of its marks, and `is_live` returns false for it. Owners that other operators serve are unknown here and
 /// count as live.
-pub(super) fn is_dead(
+pub(crate) fn is_dead(
     owner: &str,
     metadata: &ObjectMeta,
     ownership: &Ownership,
@@ -26,7 +93,7 @@ pub(super) fn is_dead(
 }
 
 /// The field managers that wrote a label.
-pub(super) fn writers<'a>(metadata: &'a ObjectMeta, label: &str) -> impl Iterator<Item = &'a str> {
+pub(crate) fn writers<'a>(metadata: &'a ObjectMeta, label: &str) -> impl Iterator<Item = &'a str> {
     let field = format!("f:{label}");
     metadata.managed_fields.iter().flatten().filter_map(move |entry| {
         let fields = &entry.fields_v1.as_ref()?.0;

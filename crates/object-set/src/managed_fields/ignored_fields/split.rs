@@ -5,10 +5,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectM
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::{Field, pointer};
-use crate::drift::applied_entry;
-use crate::field_set::{empty, is_leaf, take, union};
-use crate::managed_fields;
+use super::field::{Field, pointer};
+use crate::managed_fields::entries::{self, applied_entry};
+use crate::managed_fields::field_set::{empty, is_leaf, take, union};
 
 /// A field is part of a value that the API server owns only as a whole, so the field has no manager of its own.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -65,8 +64,8 @@ pub(crate) fn split(
         held.filter(|held| !entries.contains(&Some(*held))).cloned().collect();
     let moved =
         [(manager, ours), (ignored_manager, keeps)].into_iter().filter(|(_, fields)| !is_leaf(fields));
-    all.extend(moved.map(|(name, fields)| managed_fields::applied(name, version.clone(), fields)));
-    Ok(Some(OwnershipMove { patch: managed_fields::replace(metadata, &all), returns: !is_leaf(&theirs) }))
+    all.extend(moved.map(|(name, fields)| entries::applied(name, version.clone(), fields)));
+    Ok(Some(OwnershipMove { patch: entries::replace(metadata, &all), returns: !is_leaf(&theirs) }))
 }
 
 /// Returns the path of a field in a set of fields; `None` if the set lacks it.

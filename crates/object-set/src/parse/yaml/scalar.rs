@@ -4,8 +4,6 @@ use base64::Engine as _;
 use granit_parser::Tag;
 use serde_json::{Number, Value};
 
-use super::is_core;
-
 /// Returns the JSON value of a scalar. `plain`: it was written without quotes and not as a block.
 pub(super) fn resolve(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Value, &'static str> {
     let Some(tag) = tag else {
@@ -159,4 +157,9 @@ fn binary(text: &str) -> Result<Value, &'static str> {
         .decode(compact)
         .map_err(|_| "a binary scalar is not base64")?;
     Ok(String::from_utf8_lossy(&bytes).into_owned().into())
+}
+
+/// Reports whether a tag is the YAML core tag of that name (`!!name`).
+fn is_core(tag: &Tag, name: &str) -> bool {
+    tag.to_string() == format!("tag:yaml.org,2002:{name}") || tag.is_yaml_core_schema_tag(name)
 }
