@@ -1,18 +1,23 @@
 //! Objects in a Namespace or of a CRD, which block its deletion.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt as _};
 use kube::api::ListParams;
 
 use super::crd_hold::{CrdContents, hold_creation, is_in_use};
-use super::rules::is_looked_at;
-use super::{MAX_PARALLEL_REQUESTS, Run};
+use super::rules::{Rules, is_looked_at};
+use crate::cluster::Cluster;
 use crate::cluster::discovery::{Kinds, Mapping};
 use crate::error::{Action, CallError, Failure};
 use crate::object::Identity;
+use crate::ownership::Ownership;
 use crate::prune::KeepReason;
 use crate::sweep::is_broken;
+
+/// Maximum number of concurrent lists.
+const MAX_PARALLEL_LISTS: usize = 8;
 
 /// Objects per page of a list.
 const LIST_PAGE_SIZE: u32 = 500;
@@ -20,48 +25,56 @@ const LIST_PAGE_SIZE: u32 = 500;
 /// Maximum number of pages of one kind; the content of a kind with more is unknown.
 const MAX_LIST_PAGES: usize = 40;
 
-impl Run<'_> {
-    /// Returns the resourceVersion of a CRD at which none of its objects exist and none can be created; otherwise the
-    /// reason to keep it. Uses the versions in the CRD itself, since discovery may lag behind.
-    pub(super) async fn crd_in_use(
-        &self,
-        crd: &Identity,
-        of_crds: &Mapping,
-    ) -> Result<Result<String, KeepReason>, CallError> {
-        let client = &self.cluster.client;
-        let failed = |error| CallError::new(Action::Get, Some(crd), error);
-        let live = of_crds.api(client, None).get(&crd.name).await.map_err(failed)?;
-        if self.cluster.dry_run.is_some() {
-            return match is_in_use(client, &live).await.map_err(|error| holding(crd, error))? {
-                Some(false) => Ok(Ok(String::new())),
-                Some(true) => Ok(Err(KeepReason::InUse)),
-                None => Ok(Err(KeepReason::CannotTell)),
-            };
-        }
-        if let Some(deleter) = &self.cluster.deleter {
-            deleter.permit(crd).await?;
-        }
-        let held = hold_creation(client, &live, &self.rules.ownership.creator()).await;
-        match held.map_err(|error| holding(crd, error))? {
-            CrdContents::Empty { resource_version } => Ok(Ok(resource_version)),
-            CrdContents::InUse => Ok(Err(KeepReason::InUse)),
-            // The API does not show whether objects are stored.
-            CrdContents::Unknown => Ok(Err(KeepReason::CannotTell)),
-        }
+/// Returns the resourceVersion of a CRD at which none of its objects exist and none can be created; otherwise the
+/// reason to keep it. Uses the versions in the CRD itself, since discovery may lag behind.
+pub(super) async fn crd_in_use(
+    cluster: &Cluster,
+    ownership: &Ownership,
+    crd: &Identity,
+    of_crds: &Mapping,
+) -> Result<Result<String, KeepReason>, CallError> {
+    let client = &cluster.client;
+    let failed = |error| CallError::new(Action::Get, Some(crd), error);
+    let live = of_crds.api(client, None).get(&crd.name).await.map_err(failed)?;
+    if cluster.dry_run.is_some() {
+        return match is_in_use(client, &live).await.map_err(|error| holding(crd, error))? {
+            Some(false) => Ok(Ok(String::new())),
+            Some(true) => Ok(Err(KeepReason::InUse)),
+            None => Ok(Err(KeepReason::CannotTell)),
+        };
     }
+    if let Some(deleter) = &cluster.deleter {
+        deleter.permit(crd).await?;
+    }
+    let held = hold_creation(client, &live, &ownership.creator()).await;
+    match held.map_err(|error| holding(crd, error))? {
+        CrdContents::Empty { resource_version } => Ok(Ok(resource_version)),
+        CrdContents::InUse => Ok(Err(KeepReason::InUse)),
+        // The API does not show whether objects are stored.
+        CrdContents::Unknown => Ok(Err(KeepReason::CannotTell)),
+    }
+}
 
+/// The objects in a Namespace.
+pub(super) struct NamespaceContents<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) kinds: &'a Arc<Kinds>,
+    pub(super) rules: &'a Rules<'a>,
+}
+
+impl NamespaceContents<'_> {
     /// Returns the reason to keep a Namespace, if it contains objects that stay. Lists every kind that can be listed
     /// and deleted.
-    pub(super) async fn held_by_contents(&self, namespace: &str) -> Result<Option<KeepReason>, CallError> {
+    pub(super) async fn held_by(&self, namespace: &str) -> Result<Option<KeepReason>, CallError> {
         // Includes kinds that were added since the last discovery.
-        let kinds = self.cluster.discovery.newer_than(&self.kinds, &self.cluster.client).await?;
+        let kinds = self.cluster.discovery.newer_than(self.kinds, &self.cluster.client).await?;
         if kinds.unknown().next().is_some() {
             return Ok(Some(KeepReason::CannotTell));
         }
         let mappings = kinds.all().filter(|mapping| is_looked_at(mapping));
         let lists = mappings.map(|mapping| self.held_by_some_version(&kinds, mapping, namespace));
         let lists: Vec<_> = lists.map(FutureExt::boxed).collect();
-        let mut lists = futures::stream::iter(lists).buffer_unordered(MAX_PARALLEL_REQUESTS);
+        let mut lists = futures::stream::iter(lists).buffer_unordered(MAX_PARALLEL_LISTS);
         while let Some(found) = lists.next().await {
             if let Some(reason) = found? {
                 return Ok(Some(reason));

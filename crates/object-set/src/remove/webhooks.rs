@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
+use super::object::ObjectRemover;
+use super::removal::Removal;
 use super::rules::{Purpose, Rules};
-use super::{Removal, Run};
 use crate::cluster::Cluster;
 use crate::error::{CallError, Failure};
 use crate::inventory::Inventory;
@@ -27,66 +28,70 @@ pub async fn remove_webhook(
 ) -> Result<Removal, CallError> {
     let kinds = cluster.discovery.covering(&cluster.client, &inventory.kinds()).await?;
     let (purpose, going) = (Purpose::Uninstall, BTreeSet::new());
-    let run = Run::of(cluster, kinds, Rules { inventory, ownership, protection, purpose, going });
+    let rules = Rules { inventory, ownership, protection, purpose, going };
+    let remover = ObjectRemover::new(cluster, kinds, rules);
     let identities: Vec<Identity> = inventory.iter().map(|(identity, _)| identity.clone()).collect();
     let mut removal = Removal::default();
     if cluster.dry_run.is_none() {
-        run.remove_configurations(&mut removal, &identities, &BTreeSet::from([webhook.to_owned()])).await;
+        let webhooks = BTreeSet::from([webhook.to_owned()]);
+        remove_configurations(&remover, &mut removal, &identities, &webhooks).await;
     }
     Ok(removal)
 }
 
-impl Run<'_> {
-    /// Deletes the set's own webhook configurations ahead of their step, if a deletion failed because one of their
-    /// webhooks does not answer; then tries those deletions again. Configurations of others stay.
-    pub(super) async fn remove_dead_webhooks(&self, removal: &mut Removal, going: &[Identity]) {
-        let dead: BTreeSet<String> =
-            removal.failed.iter().filter_map(|error| dead_webhook(&error.failure)).collect();
-        if dead.is_empty() || self.cluster.dry_run.is_some() {
-            return;
-        }
-        if !self.remove_configurations(removal, going, &dead).await {
-            return;
-        }
-        for error in std::mem::take(&mut removal.failed) {
-            match error.object.clone().filter(|_| dead_webhook(&error.failure).is_some()) {
-                // API servers use a deleted configuration for another moment; until then the call fails and is
-                // repeated later.
-                Some(identity) => {
-                    let result = self.remove_with_retries(&identity, None).await;
-                    removal.add(identity, result);
-                }
-                None => removal.failed.push(error),
+/// Deletes the set's own webhook configurations ahead of their step, if a deletion failed because one of their
+/// webhooks does not answer; then tries those deletions again. Configurations of others stay.
+pub(super) async fn remove_dead_webhooks(
+    remover: &ObjectRemover<'_>,
+    removal: &mut Removal,
+    going: &[Identity],
+) {
+    let dead: BTreeSet<String> =
+        removal.failed.iter().filter_map(|error| dead_webhook(&error.failure)).collect();
+    if dead.is_empty() || remover.cluster.dry_run.is_some() {
+        return;
+    }
+    if !remove_configurations(remover, removal, going, &dead).await {
+        return;
+    }
+    for error in std::mem::take(&mut removal.failed) {
+        match error.object.clone().filter(|_| dead_webhook(&error.failure).is_some()) {
+            // API servers use a deleted configuration for another moment; until then the call fails and is
+            // repeated later.
+            Some(identity) => {
+                let result = remover.remove_with_retries(&identity, None).await;
+                removal.add(identity, result);
             }
+            None => removal.failed.push(error),
         }
     }
+}
 
-    /// Deletes the configurations that have one of these webhooks. Returns whether any is gone.
-    async fn remove_configurations(
-        &self,
-        removal: &mut Removal,
-        going: &[Identity],
-        webhooks: &BTreeSet<String>,
-    ) -> bool {
-        let mut is_removed = false;
-        for identity in going.iter().filter(|identity| is_webhook_configuration(identity)) {
-            if !removal.gone.contains(identity) && self.calls_any(identity, webhooks).await {
-                let result = self.remove_with_retries(identity, None).await;
-                removal.add(identity.clone(), result);
-                is_removed |= removal.gone.contains(identity);
-            }
+/// Deletes the configurations that have one of these webhooks. Returns whether any is gone.
+async fn remove_configurations(
+    remover: &ObjectRemover<'_>,
+    removal: &mut Removal,
+    going: &[Identity],
+    webhooks: &BTreeSet<String>,
+) -> bool {
+    let mut is_removed = false;
+    for identity in going.iter().filter(|identity| is_webhook_configuration(identity)) {
+        if !removal.gone.contains(identity) && calls_any(remover, identity, webhooks).await {
+            let result = remover.remove_with_retries(identity, None).await;
+            removal.add(identity.clone(), result);
+            is_removed |= removal.gone.contains(identity);
         }
-        is_removed
     }
+    is_removed
+}
 
-    /// Reports whether a live configuration has one of these webhooks.
-    async fn calls_any(&self, identity: &Identity, webhooks: &BTreeSet<String>) -> bool {
-        let entry = self.rules.inventory.get(identity);
-        let Some(mapping) = entry.and_then(|entry| self.mapping(identity, entry)) else { return false };
-        match mapping.api(&self.cluster.client, None).get_opt(&identity.name).await {
-            Ok(Some(live)) => names(&live).any(|name| webhooks.contains(name)),
-            _ => false,
-        }
+/// Reports whether a live configuration has one of these webhooks.
+async fn calls_any(remover: &ObjectRemover<'_>, identity: &Identity, webhooks: &BTreeSet<String>) -> bool {
+    let entry = remover.rules.inventory.get(identity);
+    let Some(mapping) = entry.and_then(|entry| remover.mapping(identity, entry)) else { return false };
+    match mapping.api(&remover.cluster.client, None).get_opt(&identity.name).await {
+        Ok(Some(live)) => names(&live).any(|name| webhooks.contains(name)),
+        _ => false,
     }
 }
 
