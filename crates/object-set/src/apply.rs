@@ -1,23 +1,20 @@
 //! A set of objects -> the cluster, by server-side apply, in stages.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures::{FutureExt as _, StreamExt as _};
-use kyma_api::ObjectSelector;
 
 use crate::cluster::Cluster;
 use crate::cluster::discovery::{Kinds, Mapping};
 use crate::cluster::dry_run::{DryRun, NoDryRunReason};
 use crate::error::{CallError, Failure};
 use crate::inventory::{Entry, Inventory};
-use crate::managed_fields::drift::ObservedObject;
-use crate::managed_fields::ignored_fields::IgnoredFields;
 use crate::normalise::normalise;
 use crate::object::{Gvk, Identity, Object};
 use crate::order::{self, Stage};
-use crate::ownership::{OWNER_LABEL, Ownership, Protection};
+use crate::ownership::OWNER_LABEL;
 use crate::set::ObjectSet;
 
 mod as_is;
@@ -29,6 +26,7 @@ mod keep;
 mod leftovers;
 mod namespace;
 mod one;
+mod options;
 mod outcome;
 mod removed_version;
 mod replace;
@@ -39,103 +37,11 @@ mod take_over;
 
 pub use claim::claim;
 use crd::CrdWait;
-use one::ObjectResult;
-pub use outcome::{ApplyReport, Outcome, Refusal};
+pub use options::{AdoptionPolicy, ApplyOptions, ForeignObjectPolicy, NoObservations, Observations};
+use outcome::ObjectResult;
+pub use outcome::{ApplyReport, DEADLINE_REACHED, Outcome, Refusal};
 pub use system::{System, helm_release};
 pub use take_over::move_fields;
-
-/// Policy for the adoption of an object that exists and that this owner has not applied before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum AdoptionPolicy {
-    /// Adopt only objects that already carry this owner's label.
-    Never,
-    /// Adopt every object, whichever manager wrote it, unless an owner holds it that is not proven to be gone.
-    #[default]
-    Unowned,
-    /// Adopt every object.
-    Always,
-}
-
-/// How to treat adoptable objects that another system applied. Namespaces and CRDs, which may have several owners,
-/// are always applied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum ForeignObjectPolicy {
-    /// Apply them as the set defines them.
-    #[default]
-    Apply,
-    /// Leave them unchanged and report them ([`Outcome::Foreign`]).
-    Report,
-    /// Adopt them; those that differ from the set keep their content ([`Outcome::AsIs`]).
-    KeepContent,
-}
-
-/// Options of an apply.
-#[derive(Clone, Copy)]
-pub struct ApplyOptions<'a> {
-    /// Owner and field manager.
-    pub ownership: &'a Ownership,
-    /// Whether to adopt existing objects.
-    pub adopt: AdoptionPolicy,
-    /// Reports whether the owner with that hash still exists, as far as this operator serves it. [`Adopt::Unowned`]
-    /// adopts objects of owners that do not exist if this operator's field manager marked them, and leaves those that
-    /// other operators marked.
-    pub owner_is_live: &'a (dyn Fn(&str) -> bool + Sync),
-    /// Whether unknown and duplicate fields are errors (`fieldValidation=Strict`) or ignored.
-    pub strict: bool,
-    /// Whether the same set was applied before. It then differs only in random values, and values on the target that
-    /// no other manager changed stay.
-    pub repair: bool,
-    /// Namespace of namespaced objects that name none.
-    pub namespace: &'a str,
-    /// Maximum number of concurrent requests; 8 is a good value.
-    pub parallel: usize,
-    /// Objects that no set may change.
-    pub protection: &'a Protection,
-    /// Field managers whose fields move to the operator's when an object is adopted, besides those of kubectl, Helm,
-    /// Flux and Argo CD.
-    pub take_over: &'a [&'a str],
-    /// How to treat objects of other systems.
-    pub foreign: ForeignObjectPolicy,
-    /// Fields that other managers may change once the object exists.
-    pub ignored_fields: &'a IgnoredFields,
-    /// CRDs that are created if missing and never updated.
-    pub made_once: &'a BTreeSet<Identity>,
-    /// Objects that are deleted and created again if an immutable field changes. A selector without kind never
-    /// matches a Namespace, CRD, volume or claim.
-    pub recreate: &'a [ObjectSelector],
-    /// Whether objects without an inventory entry most likely do not exist, as in a first apply. They are then sent
-    /// without a GET, by one request that can only create. If the name is taken, the object is read and handled as
-    /// usual. Dry runs, Namespaces and CRDs always read first.
-    pub are_new: bool,
-    /// Deadline: objects that were not sent by then are [`Outcome::Waiting`] for [`DEADLINE_REACHED`]. `None`: no
-    /// deadline.
-    pub until: Option<Instant>,
-}
-
-/// Reason of [`Outcome::Waiting`] for objects that were not sent before the deadline; the next run sends them.
-pub const DEADLINE_REACHED: &str = "there was no time left to send it";
-
-/// Objects on the target as a watch shows them.
-pub trait Observations: Sync {
-    /// Returns the object as the watch last showed it. `None` does not prove that it is absent.
-    fn get(&self, object: &Identity) -> Option<ObservedObject>;
-}
-
-/// Observations without a watch: each object is read from the target.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoObservations;
-
-impl Observations for NoObservations {
-    fn get(&self, _: &Identity) -> Option<ObservedObject> {
-        None
-    }
-}
-
-impl Observations for BTreeMap<Identity, ObservedObject> {
-    fn get(&self, object: &Identity) -> Option<ObservedObject> {
-        BTreeMap::get(self, object).cloned()
-    }
-}
 
 /// Parameters of one apply of a set.
 struct Run<'a> {
@@ -169,7 +75,7 @@ pub async fn apply(
     options: &ApplyOptions<'_>,
 ) -> Result<ApplyReport, CallError> {
     let kinds = kinds_for(cluster, set).await?;
-    let own_kinds = set.crds().flat_map(crd::defined_kinds).collect();
+    let own_kinds = set.crds().flat_map(Object::defined_kinds).collect();
     let mut run = Run { cluster, kinds, own_kinds, recorded, observed, options };
     let mut applied = ApplyReport::starting_from(recorded);
     let mut objects: Vec<Object> = set.objects().to_vec();
@@ -306,7 +212,7 @@ impl Run<'_> {
             None => self.cluster.discovery.invalidate().await,
         }
         if !late.is_empty() {
-            let kinds: BTreeSet<Gvk> = late.iter().flat_map(|crd| crd::defined_kinds(crd)).collect();
+            let kinds: BTreeSet<Gvk> = late.iter().flat_map(|crd| crd.defined_kinds()).collect();
             Arc::make_mut(&mut self.kinds).forget(&kinds);
             applied.wait_for_crds(late.iter().map(|crd| crd.identity()));
         }

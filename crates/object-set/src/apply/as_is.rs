@@ -4,8 +4,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DynamicObject, Patch, PatchParams, ValidationDirective};
 use serde_json::{Map, Value};
 
+use super::Run;
+use super::outcome::Refusal;
 use super::system::{TRACKING_LABEL, is_mark};
-use super::{Refusal, Run};
 use crate::cluster::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
 use crate::managed_fields::entries::applied_entry;

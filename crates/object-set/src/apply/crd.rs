@@ -1,68 +1,27 @@
 //! CRDs, which several owners may ship: the highest version wins, and nothing that other owners use is removed.
 
-use std::cmp::Ordering;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DynamicObject, ListParams};
-use serde_json::Value;
+use kube::api::ListParams;
 
 use super::desired_state::DesiredState;
-use super::one::{LiveState, ObjectResult, check_size, is_race, revision};
+use super::one::{LiveState, check_size, is_race, revision};
+use super::outcome::{ObjectResult, Outcome, Refusal};
 use super::send::Precondition;
 use super::share::Share;
-use super::{DesiredObject, Outcome, Refusal, Run};
+use super::{DesiredObject, Run};
 use crate::cluster::discovery::{Mapping, crd_mappings};
 use crate::error::{Action, CallError};
 use crate::inventory::Entry;
-use crate::normalise::certificate_authority;
-use crate::object::{Gvk, Identity, Object};
-use crate::ownership::{self, CREATED_BY, OWNER_LABEL, Ownership, SET_VERSION, sharers};
-use crate::remove::remove_hold;
+use crate::object::{Identity, Object};
+use crate::ownership::{self, CREATED_BY, OWNER_LABEL, Ownership, SET_VERSION};
 
+mod decision;
 mod established;
 mod versions;
 
+use decision::{CrdDecision, decide};
 pub(super) use established::{CrdWait, wait_for_crds};
-use versions::{compare, keep_serving, keep_versions, lost_versions};
-
-/// Maximum number of stored versions that are read from a CRD.
-const MAX_STORED_VERSIONS: usize = 16;
-
-/// Decision for a CRD that exists.
-#[derive(Debug, PartialEq)]
-enum CrdDecision {
-    /// Send it, with the versions that must stay, after marking the shares of these owners.
-    Send {
-        object: Box<Object>,
-        shares: Vec<String>,
-        /// API versions in which objects may be stored, and that it would not serve any more.
-        lost: Vec<String>,
-    },
-    /// Leave it unchanged; mark only this owner's share.
-    ShareOnly,
-}
-
-/// A CRD as it is on the target.
-struct LiveCrd {
-    metadata: ObjectMeta,
-    spec: Value,
-    /// API versions in which objects may be stored.
-    stored: Vec<String>,
-}
-
-impl LiveCrd {
-    fn of(mut found: DynamicObject) -> Self {
-        let stored = found.data["status"]["storedVersions"].as_array().into_iter().flatten();
-        // The versions come from the target and appear in messages, so their form and number are limited.
-        let stored =
-            stored.filter_map(Value::as_str).filter(|version| is_label(version)).take(MAX_STORED_VERSIONS);
-        let stored = stored.map(str::to_owned).collect();
-        let mut spec = found.data.get_mut("spec").map(Value::take).unwrap_or_default();
-        // An interrupted removal may have left it.
-        remove_hold(&mut spec);
-        Self { spec, stored, metadata: found.metadata }
-    }
-}
+use versions::LiveCrd;
 
 impl Run<'_> {
     pub(super) async fn crd(&self, desired: &DesiredObject, mapping: &Mapping) -> ObjectResult {
@@ -196,54 +155,6 @@ impl Run<'_> {
     }
 }
 
-/// Decides whether this owner writes an existing CRD: yes, unless another live owner ships the same or a higher
-/// version. A CRD is never downgraded, even if the owner of the higher version is gone, so that objects keep all
-/// their fields.
-fn decide(
-    mut ours: Object,
-    live: &LiveCrd,
-    us: &Ownership,
-    is_live: &(dyn Fn(&str) -> bool + Sync),
-) -> CrdDecision {
-    let owner = us.owner.as_str();
-    let is_live = |other: &str| !ownership::is_dead(other, &live.metadata, us, is_live);
-    let labels = live.metadata.labels.clone().unwrap_or_default();
-    let annotations = live.metadata.annotations.clone().unwrap_or_default();
-    let holder =
-        labels.get(OWNER_LABEL).filter(|holder| holder.as_str() != owner && is_live(holder)).cloned();
-    let others = sharers(labels.keys()).into_iter().filter(|other| other != owner && is_live(other));
-    let others: Vec<String> = others.chain(holder.clone()).collect();
-    if let Some(by) = annotations.get(CREATED_BY) {
-        ours.set_annotation(CREATED_BY, by);
-    }
-    let order = compare(&ours, live);
-    if holder.is_some() && order != Ordering::Greater {
-        return CrdDecision::ShareOnly;
-    }
-    if order == Ordering::Less {
-        ours.body_mut().insert("spec".to_owned(), live.spec.clone());
-        // The apply would own the CA that a controller injected.
-        certificate_authority::remove_injected(
-            ours.body_mut(),
-            "apiextensions.k8s.io",
-            "CustomResourceDefinition",
-        );
-        if let Some(version) = annotations.get(SET_VERSION) {
-            ours.set_annotation(SET_VERSION, version);
-        }
-    }
-    if others.is_empty() {
-        let lost = lost_versions(&ours, live);
-        keep_versions(&mut ours, &live.spec, |version| live.stored.iter().any(|stored| stored == version));
-        return CrdDecision::Send { object: Box::new(ours), shares: Vec::new(), lost };
-    }
-    keep_versions(&mut ours, &live.spec, |_| true);
-    keep_serving(&mut ours, &live.spec);
-    let mut shares: Vec<String> = holder.into_iter().collect();
-    shares.push(owner.to_owned());
-    CrdDecision::Send { object: Box::new(ours), shares, lost: Vec::new() }
-}
-
 /// The field manager under which an owner's share is marked: one of the operator that serves the owner, so that
 /// this operator can end the share again.
 fn share_manager(owner: &str, live: &ObjectMeta, us: &Ownership) -> String {
@@ -254,16 +165,6 @@ fn share_manager(owner: &str, live: &ObjectMeta, us: &Ownership) -> String {
         return Ownership { manager: manager.to_owned(), ..us.clone() }.share_manager(owner);
     }
     us.share_manager(owner)
-}
-
-/// Reports whether a text can be the name of an API version.
-fn is_label(text: &str) -> bool {
-    (1..=63).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
-}
-
-/// The kinds that a CRD serves.
-pub(super) fn defined_kinds(crd: &Object) -> Vec<Gvk> {
-    crd.defined_kinds()
 }
 
 #[cfg(test)]

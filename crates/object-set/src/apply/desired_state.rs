@@ -4,8 +4,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
+use super::outcome::Refusal;
 use super::send::Precondition;
-use super::{DesiredObject, Refusal, Run};
+use super::{DesiredObject, Run};
 use crate::cluster::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
 use crate::managed_fields::drift::ObservedObject;

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{PatchOperation, ReplaceOperation};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value};
 
-use crate::managed_fields::entries::applied_entry;
-use crate::managed_fields::field_set::{MAX_COMPARISONS, empty, is_leaf, union};
+use crate::managed_fields::entries::{applied_entry, fields_of_others};
+use crate::managed_fields::field_set::{MAX_COMPARISONS, is_leaf};
 
 mod nulls;
 mod storage_request;
@@ -55,17 +55,6 @@ fn is_of_key(item: &Value, key: &str) -> bool {
     let fields =
         key.strip_prefix("k:").and_then(|json| serde_json::from_str::<Map<String, Value>>(json).ok());
     fields.is_some_and(|fields| fields.iter().all(|(name, value)| item.get(name) == Some(value)))
-}
-
-/// Returns the fields of all managers except the operator's apply.
-fn fields_of_others(metadata: &ObjectMeta, manager: &str) -> Value {
-    let own = applied_entry(metadata, manager);
-    let entries = metadata.managed_fields.iter().flatten().filter(|entry| Some(*entry) != own);
-    let mut fields = empty();
-    entries.filter_map(|entry: &ManagedFieldsEntry| entry.fields_v1.as_ref()).for_each(|owned| {
-        union(&mut fields, &owned.0);
-    });
-    fields
 }
 
 /// A step of a path in an API server's answer.

@@ -4,9 +4,10 @@
 use kube::api::{DynamicObject, PostParams};
 use serde_json::{Map, Value};
 
-use super::one::{LiveState, ObjectResult, revision};
+use super::one::{LiveState, revision};
+use super::outcome::{ObjectResult, Outcome, Refusal};
 use super::share::Share;
-use super::{DesiredObject, Outcome, Refusal, Run};
+use super::{DesiredObject, Run};
 use crate::cluster::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
 use crate::inventory::Entry;

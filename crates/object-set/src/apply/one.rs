@@ -5,9 +5,11 @@ use kyma_api::labels::HOOK_OF;
 use serde_json::Value;
 
 use super::desired_state::{DesiredState, SentObject};
+use super::options::{AdoptionPolicy, ForeignObjectPolicy};
+use super::outcome::{ObjectResult, Outcome, Refusal};
 use super::send::Precondition;
-use super::system::is_tracked_by_label;
-use super::{AdoptionPolicy, DesiredObject, ForeignObjectPolicy, Outcome, Refusal, Run, System, keep};
+use super::system::{System, is_tracked_by_label};
+use super::{DesiredObject, Run, keep};
 use crate::cluster::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
 use crate::inventory::Entry;
@@ -19,9 +21,6 @@ use crate::prune::holds_data;
 /// Maximum size of a sent object, in bytes of JSON: API servers read no more of a request. Smaller limits, such as
 /// those of etcd or of a Secret's data, are reported by the API server.
 const MAX_OBJECT_BYTES: usize = 3 << 20;
-
-/// Outcome of an object and its inventory entry, or a refusal.
-pub(super) type ObjectResult = Result<(Outcome, Option<Entry>), Refusal>;
 
 /// Live state at the identity of a desired object.
 pub(super) enum LiveState {

@@ -6,7 +6,7 @@ use std::fmt;
 use kyma_api::{ErrorClass, Reason};
 use thiserror::Error;
 
-use super::System;
+use super::system::System;
 use crate::error::{CallError, Failure};
 use crate::inventory::{Entry, Inventory};
 use crate::managed_fields::ignored_fields::PartOfWhole;
@@ -42,6 +42,12 @@ pub enum Outcome {
     /// The target or a rule of this crate refuses it.
     Refused(Refusal),
 }
+
+/// Reason of [`Outcome::Waiting`] for objects that were not sent before the deadline; the next run sends them.
+pub const DEADLINE_REACHED: &str = "there was no time left to send it";
+
+/// Outcome of an object and its inventory entry, or a refusal.
+pub(super) type ObjectResult = Result<(Outcome, Option<Entry>), Refusal>;
 
 /// Reason for the refusal of an object.
 #[derive(Clone, Debug, Error)]
@@ -253,7 +259,7 @@ impl ApplyReport {
 
     /// Reports whether objects were not sent before the deadline.
     pub fn ran_out_of_time(&self) -> bool {
-        self.waiting().any(|(_, what)| what == super::DEADLINE_REACHED)
+        self.waiting().any(|(_, what)| what == DEADLINE_REACHED)
     }
 
     /// Returns the refused objects.

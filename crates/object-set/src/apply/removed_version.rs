@@ -7,8 +7,8 @@ use kube::api::{Patch, PatchParams};
 use serde_json::Value;
 
 use super::desired_state::{MAX_MANAGED_FIELDS_TRIES, take_over_error};
-use super::one::ObjectResult;
-use super::{DesiredObject, Refusal, Run};
+use super::outcome::{ObjectResult, Refusal};
+use super::{DesiredObject, Run};
 use crate::cluster::Cluster;
 use crate::cluster::discovery::{Kinds, Mapping};
 use crate::error::{Action, CallError, Failure};

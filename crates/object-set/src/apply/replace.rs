@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::one::ObjectResult;
-use super::{DesiredObject, Outcome, Run};
+use super::outcome::{ObjectResult, Outcome};
+use super::{DesiredObject, Run};
 use crate::cluster::dry_run::NoDryRunReason;
 use crate::error::{CallError, Failure};
 use crate::inventory::Entry;

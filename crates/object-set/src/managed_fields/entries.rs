@@ -5,7 +5,7 @@ use json_patch::{AddOperation, Patch, PatchOperation, ReplaceOperation, TestOper
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, ObjectMeta};
 use serde_json::Value;
 
-use super::field_set::union;
+use super::field_set::{empty, union};
 
 /// Maximum number of entries that are moved to another version. API servers merge entries beyond ten of updates, and
 /// each entry is compared with the others.
@@ -18,6 +18,17 @@ pub(crate) fn applied_entry<'a>(metadata: &'a ObjectMeta, manager: &str) -> Opti
             && entry.operation.as_deref() == Some("Apply")
             && entry.subresource.as_deref().unwrap_or_default().is_empty()
     })
+}
+
+/// Returns the fields of all managers except the apply of one manager.
+pub(crate) fn fields_of_others(metadata: &ObjectMeta, manager: &str) -> Value {
+    let own = applied_entry(metadata, manager);
+    let entries = metadata.managed_fields.iter().flatten().filter(|entry| Some(*entry) != own);
+    let mut fields = empty();
+    entries.filter_map(|entry: &ManagedFieldsEntry| entry.fields_v1.as_ref()).for_each(|owned| {
+        union(&mut fields, &owned.0);
+    });
+    fields
 }
 
 /// Returns the entry of a manager that applied these fields.

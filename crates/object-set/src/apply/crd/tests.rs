@@ -1,11 +1,17 @@
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use serde_json::json;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
 
+use super::decision::{CrdDecision, decide};
 use super::established::{CRD_ESTABLISH_TIMEOUT, served_mappings};
-use super::versions::priority;
-use super::*;
+use super::share_manager;
+use super::versions::{LiveCrd, priority};
+use crate::cluster::discovery::serving_pauses;
+use crate::object::Object;
+use crate::ownership::{CREATED_BY, OWNER_LABEL, Ownership, SET_VERSION};
 
 fn ours(version: &str, api_versions: &[&str]) -> Object {
     let versions: Vec<Value> =
@@ -179,7 +185,7 @@ fn the_holder_keeps_versions_that_sharers_use() {
 fn waits_within_a_run_are_short() {
     assert!(
         CRD_ESTABLISH_TIMEOUT < Duration::from_secs(2)
-            && crate::cluster::discovery::serving_pauses().sum::<Duration>() < Duration::from_secs(2)
+            && serving_pauses().sum::<Duration>() < Duration::from_secs(2)
     );
 }
 

@@ -1,12 +1,39 @@
-//! API versions of CRDs: their order, and the versions that must stay.
+//! CRDs on the target, and their API versions: the order, and the versions that must stay.
 
 use std::cmp::Ordering;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::DynamicObject;
 use serde_json::Value;
 
-use super::LiveCrd;
 use crate::object::Object;
 use crate::ownership::SET_VERSION;
+use crate::remove::remove_hold;
+
+/// Maximum number of stored versions that are read from a CRD.
+const MAX_STORED_VERSIONS: usize = 16;
+
+/// A CRD as it is on the target.
+pub(super) struct LiveCrd {
+    pub(super) metadata: ObjectMeta,
+    pub(super) spec: Value,
+    /// API versions in which objects may be stored.
+    pub(super) stored: Vec<String>,
+}
+
+impl LiveCrd {
+    pub(super) fn of(mut found: DynamicObject) -> Self {
+        let stored = found.data["status"]["storedVersions"].as_array().into_iter().flatten();
+        // The versions come from the target and appear in messages, so their form and number are limited.
+        let stored =
+            stored.filter_map(Value::as_str).filter(|version| is_label(version)).take(MAX_STORED_VERSIONS);
+        let stored = stored.map(str::to_owned).collect();
+        let mut spec = found.data.get_mut("spec").map(Value::take).unwrap_or_default();
+        // An interrupted removal may have left it.
+        remove_hold(&mut spec);
+        Self { spec, stored, metadata: found.metadata }
+    }
+}
 
 /// Compares the desired CRD with the live one: by their highest API versions, then by the versions of their sets.
 pub(super) fn compare(ours: &Object, live: &LiveCrd) -> Ordering {
@@ -88,4 +115,9 @@ fn highest_api_version(spec: Option<&Value>) -> (u8, u32, u32) {
 fn compare_versions(ours: &str, theirs: &str) -> Ordering {
     let parse = |text: &str| semver::Version::parse(text.trim_start_matches('v')).ok();
     parse(ours).cmp(&parse(theirs)).then_with(|| ours.cmp(theirs))
+}
+
+/// Reports whether a text can be the name of an API version.
+fn is_label(text: &str) -> bool {
+    (1..=63).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }

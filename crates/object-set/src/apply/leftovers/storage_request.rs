@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::fields_of_others;
+use crate::managed_fields::entries::fields_of_others;
 use crate::object::Identity;
 
 /// Path of the storage request in an API server's answer. Source: `ValidatePersistentVolumeClaimUpdate` in

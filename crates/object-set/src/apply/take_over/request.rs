@@ -5,7 +5,8 @@ use kube::api::{Patch, PatchParams};
 use serde_json::Value;
 
 use super::super::desired_state::{MAX_MANAGED_FIELDS_TRIES, take_over_error};
-use super::super::{DesiredObject, Refusal, Run};
+use super::super::outcome::Refusal;
+use super::super::{DesiredObject, Run};
 use super::patch;
 use crate::cluster::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
