@@ -7,8 +7,7 @@ use std::time::Instant;
 use futures::{FutureExt as _, StreamExt as _};
 
 use crate::cluster::Cluster;
-use crate::cluster::discovery::{Kinds, Mapping};
-use crate::cluster::dry_run::{DryRun, NoDryRunReason};
+use crate::cluster::discovery::Kinds;
 use crate::error::{CallError, Failure};
 use crate::inventory::{Entry, Inventory};
 use crate::normalise::normalise;
@@ -17,49 +16,35 @@ use crate::order::{self, Stage};
 use crate::ownership::OWNER_LABEL;
 use crate::set::ObjectSet;
 
-mod as_is;
-mod as_written;
-mod claim;
+mod adoption;
+mod context;
 mod crd;
 mod desired_state;
+mod dry_run;
 mod keep;
-mod leftovers;
+mod live_state;
 mod namespace;
-mod one;
+mod object;
+mod object_writer;
 mod options;
 mod outcome;
 mod removed_version;
 mod replace;
-mod send;
+mod server_side_apply;
 mod share;
-mod system;
-mod take_over;
+mod target_object;
 
-pub use claim::claim;
-use crd::CrdWait;
+pub use adoption::claim;
+pub use adoption::system::{System, helm_release};
+pub use adoption::take_over::move_fields;
+use context::ApplyContext;
+use crd::{CrdApply, CrdWait};
+use dry_run::accept_without_dry_run;
+use namespace::apply_namespace;
+use object::ObjectApply;
 pub use options::{AdoptionPolicy, ApplyOptions, ForeignObjectPolicy, NoObservations, Observations};
-use outcome::ObjectResult;
 pub use outcome::{ApplyReport, DEADLINE_REACHED, Outcome, Refusal};
-pub use system::{System, helm_release};
-pub use take_over::move_fields;
-
-/// Parameters of one apply of a set.
-struct Run<'a> {
-    cluster: &'a Cluster,
-    kinds: Arc<Kinds>,
-    /// Kinds that CRDs of this set define.
-    own_kinds: BTreeSet<Gvk>,
-    recorded: &'a Inventory,
-    observed: &'a dyn Observations,
-    options: &'a ApplyOptions<'a>,
-}
-
-/// An object of the set, ready to be sent, with the mapping of its kind.
-struct DesiredObject {
-    object: Object,
-    identity: Identity,
-    mapping: Option<Mapping>,
-}
+use removed_version::apply_in_any_version;
 
 /// Applies a set. Objects that are unchanged on both sides cost no call when `observed` shows them. A kind
 /// that the target lacks holds up only its own objects, and so does a webhook that does not answer; an object that is
@@ -76,12 +61,12 @@ pub async fn apply(
 ) -> Result<ApplyReport, CallError> {
     let kinds = kinds_for(cluster, set).await?;
     let own_kinds = set.crds().flat_map(Object::defined_kinds).collect();
-    let mut run = Run { cluster, kinds, own_kinds, recorded, observed, options };
+    let mut context = ApplyContext { cluster, kinds, own_kinds, recorded, observed, options };
     let mut applied = ApplyReport::starting_from(recorded);
     let mut objects: Vec<Object> = set.objects().to_vec();
     for object in &mut objects {
         applied.warnings.extend(normalise(object));
-        let identity = run.kinds.scoped(&object.identity(), options.namespace);
+        let identity = context.kinds.scoped(&object.identity(), options.namespace);
         object.set_namespace(identity.namespace.as_deref());
         if !identity.is_namespace() {
             // Before the objects are shared, since a later change copies them. Namespaces have no single owner.
@@ -102,10 +87,10 @@ pub async fn apply(
             applied.skip(objects.iter().map(Object::identity));
             continue;
         }
-        let found = run.stage(&objects).await;
+        let found = apply_stage(&context, &objects).await;
         let crds_changed = applied.add(found);
         if stage == Stage::Foundation && crds_changed && cluster.dry_run.is_none() {
-            run.after_crds(&objects, &mut applied).await;
+            after_crds(&mut context, &objects, &mut applied).await;
         }
     }
     Ok(applied)
@@ -123,98 +108,65 @@ async fn kinds_for(cluster: &Cluster, set: &ObjectSet) -> Result<Arc<Kinds>, Cal
     Ok(fresh.with_crds(set.crds()))
 }
 
-impl Run<'_> {
-    async fn stage(&self, objects: &[Object]) -> Vec<(Identity, Outcome, Option<Entry>)> {
-        // Boxed, so that the compiler can prove that the future is `Send`.
-        let work: Vec<_> = objects.iter().map(|object| self.apply_object(object).boxed()).collect();
-        futures::stream::iter(work).buffered(self.options.parallel.max(1)).collect().await
-    }
+async fn apply_stage(
+    context: &ApplyContext<'_>,
+    objects: &[Object],
+) -> Vec<(Identity, Outcome, Option<Entry>)> {
+    // Boxed, so that the compiler can prove that the future is `Send`.
+    let work: Vec<_> = objects.iter().map(|object| apply_object(context, object).boxed()).collect();
+    futures::stream::iter(work).buffered(context.options.parallel.max(1)).collect().await
+}
 
-    /// Applies one object by the rules of its kind. Returns its outcome and inventory entry.
-    async fn apply_object(&self, object: &Object) -> (Identity, Outcome, Option<Entry>) {
-        let desired = self.desired(object);
-        let identity = desired.identity.clone();
-        if self.options.until.is_some_and(|until| Instant::now() >= until) {
-            return (identity, Outcome::Waiting(DEADLINE_REACHED), None);
-        }
-        let _lock = self.cluster.object_locks.lock(&identity).await;
-        let result = match &desired.mapping {
-            None => Ok((Outcome::Missing(object.gvk()), None)),
-            Some(mapping) if desired.identity.is_namespace() => self.namespace(&desired, mapping).await,
-            Some(mapping) if desired.identity.is_crd() => self.crd(&desired, mapping).await,
-            Some(mapping) => self.apply_plain_of_any_version(&desired, mapping).await,
-        };
-        let result = self.accept_without_dry_run(&desired, result).await;
-        if let Err(Refusal::Call(error)) = &result
-            && error.may_be_of_group()
-            && !self.own_kinds.iter().any(|kind| kind.group == identity.group)
-        {
-            self.cluster.discovery.invalidate().await;
-        }
-        match result {
-            Ok((outcome, entry)) => (identity, outcome, entry),
-            Err(Refusal::Call(error)) if error.is_missing_kind() => {
-                // The kind was removed since discovery.
-                self.cluster.discovery.invalidate().await;
-                (identity, Outcome::Missing(object.gvk()), None)
-            }
-            Err(Refusal::Call(error)) if error.failure == Failure::NotServedYet => {
-                (identity, Outcome::Waiting("its kind is not served yet"), None)
-            }
-            Err(refusal) => (identity, Outcome::Refused(refusal), None),
-        }
+/// Applies one object by the rules of its kind. Returns its outcome and inventory entry.
+async fn apply_object(context: &ApplyContext<'_>, object: &Object) -> (Identity, Outcome, Option<Entry>) {
+    let identity = object.identity();
+    if context.options.until.is_some_and(|until| Instant::now() >= until) {
+        return (identity, Outcome::Waiting(DEADLINE_REACHED), None);
     }
-
-    /// In a dry run, counts a refused object as sent if a real apply may succeed: for example,
-    /// if its Namespace or CRD is in the same set.
-    async fn accept_without_dry_run(&self, desired: &DesiredObject, result: ObjectResult) -> ObjectResult {
-        let (Some(dry_run), Some(mapping)) = (&self.cluster.dry_run, &desired.mapping) else {
-            return result;
-        };
-        let Err(Refusal::Call(error)) = &result else { return result };
-        let Some(why) = dry_run.no_dry_run_reason(error, self.is_new(mapping)) else { return result };
-        Ok(self.record_without_dry_run(dry_run, desired, mapping, why).await)
+    let _lock = context.cluster.object_locks.lock(&identity).await;
+    let Some(mapping) = context.kinds.get(&object.gvk()) else {
+        return (identity, Outcome::Missing(object.gvk()), None);
+    };
+    let desired = context.desired(object, &identity, mapping);
+    let result = if identity.is_namespace() {
+        apply_namespace(&desired, context.observed).await
+    } else if identity.is_crd() {
+        CrdApply { context, desired }.apply().await
+    } else {
+        apply_in_any_version(&ObjectApply { context, desired }).await
+    };
+    let result = accept_without_dry_run(&desired, result).await;
+    if let Err(Refusal::Call(error)) = &result
+        && error.may_be_of_group()
+        && !context.own_kinds.iter().any(|kind| kind.group == identity.group)
+    {
+        context.cluster.discovery.invalidate().await;
     }
-
-    async fn record_without_dry_run(
-        &self,
-        dry_run: &DryRun,
-        desired: &DesiredObject,
-        mapping: &Mapping,
-        why: NoDryRunReason,
-    ) -> (Outcome, Option<Entry>) {
-        let api = mapping.api(&self.cluster.client, desired.identity.namespace.as_deref());
-        let before = api.get_opt(&desired.identity.name).await.ok().flatten();
-        let created = before.is_none();
-        let uid = before.as_ref().and_then(|before| before.metadata.uid.clone()).unwrap_or_default();
-        dry_run.record_without_dry_run(&desired.object, before, why);
-        let entry = Entry {
-            version: mapping.resource.version.clone(),
-            uid,
-            hash: desired.object.intent_hash(),
-            created,
-            ..Entry::default()
-        };
-        (Outcome::Applied { created, revision: None }, Some(entry))
-    }
-
-    fn desired(&self, object: &Object) -> DesiredObject {
-        let mapping = self.kinds.get(&object.gvk()).cloned();
-        DesiredObject { object: object.clone(), identity: object.identity(), mapping }
-    }
-
-    /// Waits, for a bounded time, until new CRDs are established; the kinds of those that are not stay
-    /// unavailable in this run. The others get into the cached discovery without another request.
-    async fn after_crds(&mut self, objects: &[Object], applied: &mut ApplyReport) {
-        let CrdWait { late, mappings } = crd::wait_for_crds(self.cluster, objects).await;
-        match mappings {
-            Some(mappings) => self.cluster.discovery.add_crds(&mappings).await,
-            None => self.cluster.discovery.invalidate().await,
+    match result {
+        Ok((outcome, entry)) => (identity, outcome, entry),
+        Err(Refusal::Call(error)) if error.is_missing_kind() => {
+            // The kind was removed since discovery.
+            context.cluster.discovery.invalidate().await;
+            (identity, Outcome::Missing(object.gvk()), None)
         }
-        if !late.is_empty() {
-            let kinds: BTreeSet<Gvk> = late.iter().flat_map(|crd| crd.defined_kinds()).collect();
-            Arc::make_mut(&mut self.kinds).forget(&kinds);
-            applied.wait_for_crds(late.iter().map(|crd| crd.identity()));
+        Err(Refusal::Call(error)) if error.failure == Failure::NotServedYet => {
+            (identity, Outcome::Waiting("its kind is not served yet"), None)
         }
+        Err(refusal) => (identity, Outcome::Refused(refusal), None),
+    }
+}
+
+/// Waits, for a bounded time, until new CRDs are established; the kinds of those that are not stay
+/// unavailable in this run. The others get into the cached discovery without another request.
+async fn after_crds(context: &mut ApplyContext<'_>, objects: &[Object], applied: &mut ApplyReport) {
+    let CrdWait { late, mappings } = crd::wait_for_crds(context.cluster, objects).await;
+    match mappings {
+        Some(mappings) => context.cluster.discovery.add_crds(&mappings).await,
+        None => context.cluster.discovery.invalidate().await,
+    }
+    if !late.is_empty() {
+        let kinds: BTreeSet<Gvk> = late.iter().flat_map(|crd| crd.defined_kinds()).collect();
+        Arc::make_mut(&mut context.kinds).forget(&kinds);
+        applied.wait_for_crds(late.iter().map(|crd| crd.identity()));
     }
 }

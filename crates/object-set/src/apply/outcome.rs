@@ -6,7 +6,7 @@ use std::fmt;
 use kyma_api::{ErrorClass, Reason};
 use thiserror::Error;
 
-use super::system::System;
+use super::adoption::system::System;
 use crate::error::{CallError, Failure};
 use crate::inventory::{Entry, Inventory};
 use crate::managed_fields::ignored_fields::PartOfWhole;

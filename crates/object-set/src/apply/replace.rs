@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::context::{ApplyContext, DesiredObject};
+use super::dry_run::record_without_dry_run;
 use super::outcome::{ObjectResult, Outcome};
-use super::{DesiredObject, Run};
 use crate::cluster::dry_run::NoDryRunReason;
 use crate::error::{CallError, Failure};
 use crate::inventory::Entry;
@@ -11,39 +12,36 @@ use crate::object::{Identity, Object, selects};
 use crate::prune::holds_data;
 use crate::remove::{ReplacementState, delete_for_replacement};
 
-impl Run<'_> {
-    /// Deletes an object whose immutable field would change, so that it can be created again. Returns any other
-    /// error, and this one if the user did not allow it.
-    pub(super) async fn replace(&self, desired: &DesiredObject, error: CallError) -> ObjectResult {
-        let recorded = self.recorded.get(&desired.identity).filter(|entry| entry.was_sent());
-        let Some(entry) = recorded.filter(|entry| self.may_replace(&desired.object, entry)) else {
-            return Err(error.into());
-        };
-        if !matches!(error.failure, Failure::Immutable(_)) {
-            return Err(error.into());
-        }
-        if let (Some(dry_run), Some(mapping)) = (&self.cluster.dry_run, &desired.mapping) {
-            return Ok(self
-                .record_without_dry_run(dry_run, desired, mapping, NoDryRunReason::Recreation)
-                .await);
-        }
-        let kinds = Arc::clone(&self.kinds);
-        let (ownership, protection) = (self.options.ownership, self.options.protection);
-        let inventory = self.recorded;
-        match delete_for_replacement(self.cluster, kinds, inventory, ownership, protection, &desired.identity)
-            .await?
-        {
-            ReplacementState::Free => {
-                // Keeps the uid, since the object may exist until its deletion ends, and counts it as not sent.
-                let entry = Entry { hash: String::new(), fingerprint: String::new(), ..entry.clone() };
-                Ok((Outcome::Waiting("the old object is being deleted, to be made anew"), Some(entry)))
-            }
-            ReplacementState::Blocked => Err(error.into()),
-        }
+/// Deletes an object whose immutable field would change, so that it can be created again. Returns any other error, and
+/// this one if the user did not allow it.
+pub(super) async fn replace(
+    context: &ApplyContext<'_>,
+    desired: &DesiredObject<'_>,
+    error: CallError,
+) -> ObjectResult {
+    let DesiredObject { object, target, recorded, options } = *desired;
+    let recorded = recorded.filter(|entry| entry.was_sent());
+    let Some(entry) = recorded.filter(|entry| may_replace(options.recreate, object, entry)) else {
+        return Err(error.into());
+    };
+    if !matches!(error.failure, Failure::Immutable(_)) {
+        return Err(error.into());
     }
-
-    fn may_replace(&self, object: &Object, entry: &Entry) -> bool {
-        may_replace(self.options.recreate, object, entry)
+    if let Some(dry_run) = &target.cluster.dry_run {
+        return Ok(record_without_dry_run(dry_run, desired, NoDryRunReason::Recreation).await);
+    }
+    let kinds = Arc::clone(&context.kinds);
+    let (ownership, protection) = (options.ownership, options.protection);
+    let inventory = context.recorded;
+    match delete_for_replacement(target.cluster, kinds, inventory, ownership, protection, target.identity)
+        .await?
+    {
+        ReplacementState::Free => {
+            // Keeps the uid, since the object may exist until its deletion ends, and counts it as not sent.
+            let entry = Entry { hash: String::new(), fingerprint: String::new(), ..entry.clone() };
+            Ok((Outcome::Waiting("the old object is being deleted, to be made anew"), Some(entry)))
+        }
+        ReplacementState::Blocked => Err(error.into()),
     }
 }
 

@@ -5,10 +5,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PatchParams;
 use serde_json::{Map, Value, json};
 
-use super::Run;
-use crate::cluster::discovery::Mapping;
+use super::target_object::TargetObject;
 use crate::error::{CallError, Failure};
-use crate::object::{Identity, map_at};
+use crate::object::map_at;
 use crate::ownership::Ownership;
 
 /// Labels and annotations that go with a share.
@@ -18,31 +17,27 @@ pub(super) struct Share {
     pub(super) annotations: Map<String, Value>,
 }
 
-impl Run<'_> {
+impl Share {
     /// Marks an owner's share under a field manager of its own. Values that another manager set differently stay
     /// unchanged.
-    pub(super) async fn share(
-        &self,
-        identity: &Identity,
-        mapping: &Mapping,
+    pub(super) async fn mark(
+        mut self,
+        target: &TargetObject<'_>,
         uid: &str,
         owner: &str,
         manager: &str,
-        mut share: Share,
     ) -> Result<ObjectMeta, CallError> {
-        share.labels.insert(Ownership::share_label(owner), "".into());
+        self.labels.insert(Ownership::share_label(owner), "".into());
         let params = PatchParams::apply(manager);
-        let first = self.patch(identity, mapping, &params, &body(identity, mapping, uid, &share)).await;
+        let first = target.apply(&params, &self.body(target, uid)).await;
         match first {
-            Err(error) if error.failure == Failure::Conflict && share.give_way(&error) => {
-                self.patch(identity, mapping, &params, &body(identity, mapping, uid, &share)).await
+            Err(error) if error.failure == Failure::Conflict && self.give_way(&error) => {
+                target.apply(&params, &self.body(target, uid)).await
             }
             other => other,
         }
     }
-}
 
-impl Share {
     /// Drops fields that conflict with other managers. Returns whether there were any.
     fn give_way(&mut self, error: &CallError) -> bool {
         let kube::Error::Api(status) = error.cause() else { return false };
@@ -57,20 +52,20 @@ impl Share {
         }
         dropped
     }
-}
 
-fn body(identity: &Identity, mapping: &Mapping, uid: &str, share: &Share) -> Value {
-    let mut body = json!({
-        "apiVersion": mapping.resource.api_version,
-        "kind": identity.kind,
-        "metadata": {"name": identity.name, "uid": uid},
-    });
-    if let Value::Object(body) = &mut body {
-        let metadata = map_at(body, "metadata");
-        metadata.insert("labels".to_owned(), Value::Object(share.labels.clone()));
-        if !share.annotations.is_empty() {
-            metadata.insert("annotations".to_owned(), Value::Object(share.annotations.clone()));
+    fn body(&self, target: &TargetObject<'_>, uid: &str) -> Value {
+        let mut body = json!({
+            "apiVersion": target.mapping.resource.api_version,
+            "kind": target.identity.kind,
+            "metadata": {"name": target.identity.name, "uid": uid},
+        });
+        if let Value::Object(body) = &mut body {
+            let metadata = map_at(body, "metadata");
+            metadata.insert("labels".to_owned(), Value::Object(self.labels.clone()));
+            if !self.annotations.is_empty() {
+                metadata.insert("annotations".to_owned(), Value::Object(self.annotations.clone()));
+            }
         }
+        body
     }
-    body
 }

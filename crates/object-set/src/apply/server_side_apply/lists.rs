@@ -8,46 +8,47 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DynamicObject, PatchParams, PostParams};
 use serde_json::Value;
 
-use super::Run;
-use super::desired_state::MAX_MANAGED_FIELDS_TRIES;
-use super::send::Precondition;
-use super::take_over::move_fields;
-use crate::cluster::discovery::Mapping;
+use crate::apply::adoption::take_over::move_fields;
+use crate::apply::target_object::{MAX_MANAGED_FIELDS_TRIES, Precondition, TargetObject, may_have_changed};
 use crate::error::{Action, CallError, Failure};
 use crate::normalise::keyed_lists::{ListAsWritten, PathSegment};
 use crate::object::{Identity, Object};
+use crate::ownership::Ownership;
 
 /// Reports whether the API server refuses changes of the containers: lists cannot be restored after the apply.
 pub(super) fn has_fixed_template(identity: &Identity) -> bool {
     identity.is("batch", "Job") || identity.is("", "Pod")
 }
 
-impl Run<'_> {
+/// Restoration of the lists of one object.
+pub(super) struct ListRestoration<'a> {
+    pub(super) lists: &'a [ListAsWritten],
+    pub(super) target: TargetObject<'a>,
+    pub(super) ownership: &'a Ownership,
+}
+
+impl ListRestoration<'_> {
     /// Ensures that an object with a fixed template has its lists as written, so that an apply leaves them out: creates
     /// it, or compares the existing one. The created fields stay with the manager of creations. Returns the uid; `None`
     /// if the existing object has other lists, or if the metadata has a value of a wrong type, which an apply reports.
-    pub(super) async fn ensure_fixed_lists(
+    pub(super) async fn ensure(
         &self,
         object: &Object,
-        lists: &[ListAsWritten],
-        identity: &Identity,
-        mapping: &Mapping,
         precondition: Precondition<'_>,
     ) -> Result<Option<String>, CallError> {
         if let Precondition::Uid(uid) = precondition {
-            let live = self.read_live(identity, mapping).await?;
-            let is_as_written = live.is_some_and(|(_, live)| has_lists(&live, lists));
+            let live = self.target.read().await?;
+            let is_as_written = live.is_some_and(|(_, live)| has_lists(&live, self.lists));
             return Ok(is_as_written.then(|| uid.to_owned()));
         }
         let Ok(new) = serde_json::from_value::<DynamicObject>(Value::Object(object.body().clone())) else {
             return Ok(None);
         };
-        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
-        let manager = self.options.ownership.creator();
+        let manager = self.ownership.creator();
         let params = PostParams { field_manager: Some(manager), ..PostParams::default() };
-        let created = api.create(&params, &new).await;
+        let created = self.target.api().create(&params, &new).await;
         // An apply would fail in the same ways as this creation.
-        let failed = |error| with_duplicate_keys(CallError::new(Action::Apply, Some(identity), error), lists);
+        let failed = |error| with_duplicate_keys(self.target.error(Action::Apply, error), self.lists);
         created.map(|created| created.metadata.uid).map_err(failed)
     }
 
@@ -56,16 +57,11 @@ impl Run<'_> {
     /// # Errors
     /// If the API server refuses a list, which the error then names; or [`Failure::Conflict`] if the object is replaced,
     /// or changes during each of ten tries.
-    pub(super) async fn restore_lists(
-        &self,
-        lists: &[ListAsWritten],
-        identity: &Identity,
-        mapping: &Mapping,
-        uid: Option<&str>,
-    ) -> Result<ObjectMeta, CallError> {
-        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
-        let manager = self.options.ownership.lists_manager();
-        let failed = |error| CallError::new(Action::Patch, Some(identity), error);
+    pub(super) async fn restore(&self, uid: Option<&str>) -> Result<ObjectMeta, CallError> {
+        let TargetObject { identity, .. } = self.target;
+        let api = self.target.api();
+        let manager = self.ownership.lists_manager();
+        let failed = |error| self.target.error(Action::Patch, error);
         let mut is_restored = false;
         let mut refused: Option<(Option<String>, CallError)> = None;
         // Controllers write to a new or changed object several times, and each write can come before either patch.
@@ -77,13 +73,13 @@ impl Run<'_> {
             if let Some((version, error)) = refused.take()
                 && version == found.metadata.resource_version
             {
-                return Err(with_duplicate_keys(error, lists));
+                return Err(with_duplicate_keys(error, self.lists));
             }
-            let patch = match restoration(&found, lists).filter(|_| !is_restored) {
+            let patch = match restoration(&found, self.lists).filter(|_| !is_restored) {
                 Some(patch) => Some((patch, manager.clone())),
                 // A process that ended between the two patches may have left fields of the other manager.
-                None => move_fields(&found.metadata, &[manager.as_str()], &self.options.ownership.manager)
-                    .map(|patch| (patch, self.options.ownership.manager.clone())),
+                None => move_fields(&found.metadata, &[manager.as_str()], &self.ownership.manager)
+                    .map(|patch| (patch, self.ownership.manager.clone())),
             };
             let Some((patch, field_manager)) = patch else { return Ok(found.metadata) };
             let params = PatchParams { field_manager: Some(field_manager), ..PatchParams::default() };
@@ -94,7 +90,7 @@ impl Run<'_> {
                 Err(error) if may_have_changed(&error) => {
                     refused = Some((found.metadata.resource_version, error));
                 }
-                Err(error) => return Err(with_duplicate_keys(error, lists)),
+                Err(error) => return Err(with_duplicate_keys(error, self.lists)),
             }
         }
         Err(failed(conflict(identity)))
@@ -113,15 +109,6 @@ fn conflict(identity: &Identity) -> kube::Error {
     let text = format!("{identity} changed meanwhile");
     let status = kube::core::Status::failure(&text, kube::core::response::reason::CONFLICT).with_code(409);
     kube::Error::Api(status.boxed())
-}
-
-/// Reports whether the object may have changed since it was read: a patch whose test fails is refused without any path.
-pub(super) fn may_have_changed(error: &CallError) -> bool {
-    match &error.failure {
-        Failure::Conflict => true,
-        Failure::Refused(paths) => paths.is_empty(),
-        _ => false,
-    }
 }
 
 /// Returns the patch that restores lists of a live object, with items of other managers at their end; `None` if they are

@@ -122,7 +122,7 @@ pub(super) fn is_mark(key: &str) -> bool {
 
 /// Reports whether Argo CD tracks an object by the label that charts may set too: it set the label, and no
 /// annotation.
-pub(super) fn is_tracked_by_label(metadata: &ObjectMeta) -> bool {
+pub(in crate::apply) fn is_tracked_by_label(metadata: &ObjectMeta) -> bool {
     let has =
         |all: Option<&BTreeMap<String, String>>, key: &str| all.is_some_and(|all| all.contains_key(key));
     let sets_it = |entry: &ManagedFieldsEntry| {

@@ -1,83 +1,75 @@
 //! Adopts an object without a change of its content: only ownership marks change.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DynamicObject, Patch, PatchParams, ValidationDirective};
 use serde_json::{Map, Value};
 
-use super::Run;
-use super::outcome::Refusal;
 use super::system::{TRACKING_LABEL, is_mark};
-use crate::cluster::discovery::Mapping;
-use crate::error::{Action, CallError, Failure};
+use crate::apply::outcome::Refusal;
+use crate::apply::target_object::TargetObject;
+use crate::cluster::discovery::Kinds;
+use crate::error::{Action, Failure};
 use crate::managed_fields::entries::applied_entry;
 use crate::managed_fields::field_set::MAX_COMPARISONS;
-use crate::object::{Gvk, Identity, Object, map_at};
+use crate::object::{Gvk, Object, map_at};
 use crate::ownership::{CREATED_BY, OWNER_LABEL};
 
 /// Metadata that only the API server writes, ignored in comparisons.
 const API_SERVER_METADATA: [&str; 5] =
     ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"];
 
-impl Run<'_> {
-    /// Returns the object to send instead of `object` so that the content stays; `None` if `object` itself changes
-    /// nothing, the live object is gone, or its owned fields are unknown. `tracked`: whether Argo CD tracks it by a
-    /// label that `object` may have too.
-    pub(super) async fn as_is(
-        &self,
-        object: &Object,
-        identity: &Identity,
-        mapping: &Mapping,
-        tracked: bool,
-    ) -> Result<Option<Object>, Refusal> {
-        let Some(live) = self.whole(identity, mapping).await? else { return Ok(None) };
-        if !self.differs(object, identity, mapping, (&live, tracked)).await? {
+/// The content that an adopted object has on the target, in place of the desired one.
+pub(in crate::apply) struct OwnContent<'a> {
+    /// The object with its desired content.
+    pub(in crate::apply) object: &'a Object,
+    pub(in crate::apply) target: TargetObject<'a>,
+    pub(in crate::apply) kinds: &'a Kinds,
+    /// The operator's field manager.
+    pub(in crate::apply) manager: &'a str,
+    /// Whether Argo CD tracks the live object by a label that the desired one may have too.
+    pub(in crate::apply) is_tracked: bool,
+}
+
+impl OwnContent<'_> {
+    /// Returns the object to send so that the content stays; `None` if the desired object changes nothing, the live
+    /// object is gone, or its owned fields are unknown.
+    pub(in crate::apply) async fn object_to_send(&self) -> Result<Option<Object>, Refusal> {
+        let Self { object, target, is_tracked, .. } = *self;
+        let Some((metadata, live)) = target.read().await? else { return Ok(None) };
+        if !self.differs_from(&live).await? {
             return Ok(None);
         }
-        let metadata = serde_json::from_value::<ObjectMeta>(live["metadata"].clone()).unwrap_or_default();
-        let Some(ours) = applied_entry(&metadata, &self.options.ownership.manager) else {
-            return Ok(bare(object, &Value::Object(Map::new()), tracked));
+        let Some(ours) = applied_entry(&metadata, self.manager) else {
+            return Ok(bare(object, &Value::Object(Map::new()), is_tracked));
         };
         let Some(fields) = &ours.fields_v1 else { return Ok(None) };
         // The field paths are of the API version in which they were applied.
         let version = ours.api_version.clone().unwrap_or_default();
-        if version == mapping.resource.api_version {
-            return Ok(bare(object, &extract(&live, &fields.0), tracked));
+        if version == target.mapping.resource.api_version {
+            return Ok(bare(object, &extract(&live, &fields.0), is_tracked));
         }
         let (group, name) = version.rsplit_once('/').unwrap_or(("", &version));
-        let Some(earlier) = self.kinds.get(&Gvk::new(group, name, &identity.kind)) else { return Ok(None) };
-        let Some(live) = self.whole(identity, earlier).await? else { return Ok(None) };
+        let earlier = self.kinds.get(&Gvk::new(group, name, &target.identity.kind));
+        let Some(earlier) = earlier else { return Ok(None) };
+        let Some((_, live)) = target.in_version(earlier).read().await? else { return Ok(None) };
         let Some(object) = in_version(object, &version) else { return Ok(None) };
-        Ok(bare(&object, &extract(&live, &fields.0), tracked))
+        Ok(bare(&object, &extract(&live, &fields.0), is_tracked))
     }
 
-    async fn whole(&self, identity: &Identity, mapping: &Mapping) -> Result<Option<Value>, CallError> {
-        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
-        let found = api.get_opt(&identity.name).await;
-        let found = found.map_err(|error| CallError::new(Action::Get, Some(identity), error))?;
-        Ok(found.and_then(|found| serde_json::to_value(found).ok()))
-    }
-
-    /// Reports whether an apply of `object` would change the live object. A refusal counts as a change.
-    async fn differs(
-        &self,
-        object: &Object,
-        identity: &Identity,
-        mapping: &Mapping,
-        (live, tracked): (&Value, bool),
-    ) -> Result<bool, Refusal> {
-        let mut body = object.body().clone();
+    /// Reports whether an apply of the desired object would change the live one. A refusal counts as a change.
+    async fn differs_from(&self, live: &Value) -> Result<bool, Refusal> {
+        let mut body = self.object.body().clone();
         map_at(&mut body, "metadata").insert("uid".to_owned(), live["metadata"]["uid"].clone());
-        let mut params = PatchParams::apply(&self.options.ownership.manager).force().dry_run();
+        let mut params = PatchParams::apply(self.manager).force().dry_run();
         params.field_validation = Some(ValidationDirective::Ignore);
-        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let patch = Patch::Apply(Value::Object(body));
         let answer: kube::Result<DynamicObject> =
-            api.patch(&identity.name, &params, &Patch::Apply(Value::Object(body))).await;
+            self.target.api().patch(&self.target.identity.name, &params, &patch).await;
         match answer {
             Ok(would_be) => {
                 let would_be = serde_json::to_value(would_be).unwrap_or_default();
-                Ok(content(would_be, tracked) != content(live.clone(), tracked))
+                Ok(content(would_be, self.is_tracked) != content(live.clone(), self.is_tracked))
             }
-            Err(error) => match CallError::new(Action::Apply, Some(identity), error) {
+            Err(error) => match self.target.error(Action::Apply, error) {
                 // API servers refuse dry runs with 400 if a webhook does not support them.
                 error
                     if matches!(

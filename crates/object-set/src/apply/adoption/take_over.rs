@@ -1,17 +1,20 @@
 //! Moves fields that other tools applied to the operator's field manager, so that the next apply removes those that
 //! the set lacks.
 
-mod request;
-
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{Patch, PatchOperation, RemoveOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use serde_json::Value;
 
 use super::system::{System, TRACKING_LABEL, is_helms, is_of_object, is_tracked_by_label, leave_helms_marks};
+use crate::apply::context::DesiredObject;
+use crate::apply::outcome::Refusal;
+use crate::apply::target_object::MAX_MANAGED_FIELDS_TRIES;
+use crate::error::Failure;
 use crate::managed_fields::entries::{self, applied_entry};
 use crate::managed_fields::field_set::{empty, union};
 use crate::object::Object;
+use crate::ownership::OWNER_LABEL;
 
 /// Manager that the API server records for fields that existed before the first apply.
 const BEFORE_FIRST_APPLY_MANAGER: &str = "before-first-apply";
@@ -19,11 +22,51 @@ const BEFORE_FIRST_APPLY_MANAGER: &str = "before-first-apply";
 /// kubectl's record of its last apply, from which it would restore removed fields.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
+/// Moves fields that other tools applied to the operator's field manager. Returns the new metadata if there were any.
+pub(in crate::apply) async fn take_over(
+    desired: &DesiredObject<'_>,
+    metadata: &ObjectMeta,
+) -> Result<Option<ObjectMeta>, Refusal> {
+    let DesiredObject { object, target, options, .. } = desired;
+    let manager = options.ownership.manager.as_str();
+    let (mut newer, mut tries) = (None, 0);
+    loop {
+        let metadata = newer.as_ref().unwrap_or(metadata);
+        let Some(moved) = patch(metadata, manager, options.take_over, object) else {
+            return Ok(None);
+        };
+        if let Some(dry_run) = &target.cluster.dry_run {
+            dry_run.record_take_over(target.identity);
+            return Ok(None);
+        }
+        let error = match target.patch_managed_fields(manager, moved).await {
+            Ok(taken) => return Ok(Some(taken)),
+            Err(error) => error,
+        };
+        tries += 1;
+        if error.failure != Failure::Conflict || tries == MAX_MANAGED_FIELDS_TRIES {
+            return Err(error.into());
+        }
+        let found = target.metadata().await?;
+        // An object that was replaced, is being deleted or has another owner now is left to the next run.
+        let Some(found) = found.filter(|found| is_as_seen(found, metadata)) else {
+            return Err(error.into());
+        };
+        newer = Some(found);
+    }
+}
+
+/// Reports whether the object has the same uid and owner as when it was read, and is not being deleted.
+fn is_as_seen(found: &ObjectMeta, seen: &ObjectMeta) -> bool {
+    let owner = |metadata: &ObjectMeta| metadata.labels.as_ref()?.get(OWNER_LABEL).cloned();
+    found.uid == seen.uid && owner(found) == owner(seen) && found.deletion_timestamp.is_none()
+}
+
 /// Returns the patch that moves the fields of other tools to `manager`. These tools apply whole objects, so fields
 /// that they own and the set lacks were left out on purpose. `more`: managers of further tools. `None` if there are
 /// no such fields. The patch fails if the object changed since `metadata` was read. It removes the label by which
 /// Argo CD tracks the object, unless `wanted` has it too.
-pub(super) fn patch(metadata: &ObjectMeta, manager: &str, more: &[&str], wanted: &Object) -> Option<Patch> {
+fn patch(metadata: &ObjectMeta, manager: &str, more: &[&str], wanted: &Object) -> Option<Patch> {
     let annotated = metadata.annotations.as_ref().is_some_and(|a| a.contains_key(LAST_APPLIED));
     let is_tool = |entry: &ManagedFieldsEntry| {
         entry.manager.as_deref() == Some(BEFORE_FIRST_APPLY_MANAGER)
