@@ -23,6 +23,7 @@ const CHECKED: &[&str] = &[
     "health",
     "helm",
     "kymactl",
+    "object-set",
     "release-meta-syncer",
     "targets",
     "testbed",
@@ -32,7 +33,6 @@ const CHECKED: &[&str] = &[
 const UNCHECKED: &[(&str, &str)] = &[
     ("helm-component", "its modules move to folders by capability"),
     ("kyma-operator", "its modules move to the stages of the reconcile"),
-    ("object-set", "apply and remove share types with their children"),
     ("sdk", "it is split into sdk and controller"),
     ("tls", "it is one file"),
 ];
