@@ -11,7 +11,7 @@ use super::live_state::LiveState;
 use super::object::is_race;
 use super::object_writer::ObjectWriter;
 use super::outcome::{ObjectResult, Outcome, Refusal};
-use super::replace::replace;
+use super::recreation::recreate;
 use super::share::Share;
 use super::target_object::Precondition;
 use crate::cluster::Cluster;
@@ -126,7 +126,7 @@ impl CrdApply<'_> {
         writer.move_ignored_fields(&mut state, None).await?;
         match writer.send(&state, Precondition::Uid(&uid), !was_ours).await {
             Ok(sent) => Ok(sent.into_outcome(&desired, hash, created, false)),
-            Err(error) => replace(self.context, &desired, error).await,
+            Err(error) => recreate(self.context, &desired, error).await,
         }
     }
 

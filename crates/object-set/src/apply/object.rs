@@ -8,12 +8,12 @@ use super::adoption::take_over::take_over;
 use super::adoption::{OwnContent, check_adoptable, foreign_system};
 use super::context::{ApplyContext, DesiredObject, revision};
 use super::desired_state::DesiredState;
-use super::keep;
 use super::live_state::LiveState;
+use super::live_values;
 use super::object_writer::ObjectWriter;
 use super::options::ForeignObjectPolicy;
 use super::outcome::{ObjectResult, Outcome, Refusal};
-use super::replace::replace;
+use super::recreation::recreate;
 use super::server_side_apply::ServerSideApply;
 use super::target_object::Precondition;
 use crate::error::{Action, CallError, Failure};
@@ -108,7 +108,7 @@ impl ObjectApply<'_> {
         let precondition = if only_new { Precondition::CreateOnly } else { Precondition::of(uid.as_deref()) };
         match writer.send(&state, precondition, is_adopted).await {
             Ok(sent) => Ok(sent.into_outcome(&desired, state.hash, created, uid.is_none())),
-            Err(error) if uid.is_some() => replace(self.context, &desired, error).await,
+            Err(error) if uid.is_some() => recreate(self.context, &desired, error).await,
             Err(error) => Err(error.into()),
         }
     }
@@ -148,7 +148,7 @@ async fn adopt(
     take_over(desired, metadata).await?;
     writer.move_ignored_fields(state, None).await?;
     if desired.recorded.is_some_and(|entry| !entry.was_sent()) && was_handed_over(desired, metadata) {
-        keep::annotations(&mut state.object, metadata);
+        live_values::annotations(&mut state.object, metadata);
     }
     Ok(None)
 }
@@ -174,7 +174,7 @@ fn was_handed_over(desired: &DesiredObject<'_>, metadata: &ObjectMeta) -> bool {
 /// Returns the object with the live values that no other manager changed since they were applied.
 async fn keep_values(desired: &DesiredObject<'_>, object: Object) -> Result<Object, CallError> {
     let live = desired.target.read().await?.map(|(_, live)| live).unwrap_or_default();
-    let kept = keep::values(object.body(), &live, &desired.options.ownership.manager);
+    let kept = live_values::values(object.body(), &live, &desired.options.ownership.manager);
     // The same object with other values stays a valid object.
     Ok(Object::from_value(Value::Object(kept)).unwrap_or(object))
 }

@@ -14,7 +14,7 @@ use crate::remove::{ReplacementState, delete_for_replacement};
 
 /// Deletes an object whose immutable field would change, so that it can be created again. Returns any other error, and
 /// this one if the user did not allow it.
-pub(super) async fn replace(
+pub(super) async fn recreate(
     context: &ApplyContext<'_>,
     desired: &DesiredObject<'_>,
     error: CallError,
