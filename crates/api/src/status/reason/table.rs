@@ -67,99 +67,99 @@ reasons! {
     // No failure.
     Ready => "The observed state is the desired one.";
     Succeeded => "This step is done for the current generation.";
-    Progressing => "Work is under way or an object is not ready yet; wait, or look at the objects that the message names.";
-    Deleting => "Removal is under way; the message names what it waits for.";
-    Orphaned => "The component ended and everything on the target stays; the next component of the same owner adopts it.";
+    Progressing => "The operator is still working, or an object is not ready yet; wait, or check the objects that the message names.";
+    Deleting => "The removal is in progress; the message says what it waits for.";
+    Orphaned => "The component was deleted and its objects on the target stay; the next component of the same owner adopts them.";
     Suspended => "Reconciliation is suspended; remove the suspension to resume it.";
     SkipReconciliation => "The label operator.kyma-project.io/skip-reconciliation stops reconciliation; remove it to resume.";
-    NotHandedOver => "Kyma Lifecycle Manager manages this Kyma, so it is left alone; hand it over with kymactl migrate klm.";
-    AwaitingMaintenanceWindow => "An upgrade that needs downtime waits for the window that the message names; what runs stays as it is.";
-    MaintenanceWindowSkipped => "Upgrades that need downtime do not wait, because skipMaintenanceWindows is set; the message says by whom.";
+    NotHandedOver => "Kyma Lifecycle Manager manages this Kyma, so the operators do not change it; hand it over with kymactl migrate klm.";
+    AwaitingMaintenanceWindow => "An upgrade that needs downtime waits for the window that the message names; the installed version stays.";
+    MaintenanceWindowSkipped => "Upgrades that need downtime do not wait, because skipMaintenanceWindows is set; the message says where.";
     HooksSkipped => "The chart has hooks that are not run; everything else is installed.";
     ContentWarning => "The content has a probable mistake; the message names it and how it was handled.";
-    Unmanaged => "The user took the module out of management; set managed to true to hand it back.";
-    CatalogSynced => "The target holds the catalogue that this Kyma may see.";
+    Unmanaged => "The user set managed to false, so the module is not managed; set it to true to resume its management.";
+    CatalogSynced => "The target has copies of the part of the catalogue that is visible to this Kyma.";
     ClusterGone => "The Kyma is being deleted and its access Secret no longer exists; the objects on the cluster stay.";
 
     // Creation and deletion of a Kyma, in the words of Kyma Lifecycle Manager.
-    RemoteInstallation => "The target got a Kyma of its own, in which its users choose modules.";
-    SetKcpKymaStateDeleting => "The deletion of the Kyma has begun; its status says what it waits for.";
+    RemoteInstallation => "kyma-operator created the Kyma on the target, in which users select modules.";
+    SetKcpKymaStateDeleting => "The deletion of the Kyma began; its status says what the deletion waits for.";
     DeleteManifests => "The Kyma is being deleted: the removal of its components is requested.";
     DeleteSkrKyma => "The Kyma is being deleted: the target's Kyma and the operators' other objects there are gone.";
     DropKymaFinalizer => "The Kyma is being deleted: kyma-operator removed its finalizer.";
 
     // Connection to the target.
-    AwaitingAccess: Blocked => "No access Secret for the target yet; create it and work starts by itself.";
-    AccessAmbiguous: Blocked => "More than one access Secret carries this Kyma's name; name one in kubeconfigSecretRef or delete the others.";
-    AccessInvalid: Invalid => "The access Secret holds no usable kubeconfig; put in one with https server, inline CA and inline credentials.";
+    AwaitingAccess: Blocked => "The target has no access Secret yet; create it, and reconciliation starts automatically.";
+    AccessAmbiguous: Blocked => "More than one access Secret is labelled with this Kyma's name; name one in kubeconfigSecretRef or delete the others.";
+    AccessInvalid: Invalid => "The access Secret contains no usable kubeconfig; store one with an https server, an inline CA and inline credentials.";
     AccessRefused: Invalid => "The kubeconfig points to an address that this operator may not call; use an address that the operator reaches over the network, or allow this one by flag.";
     TargetUnreachable: Unreachable => "The target's apiserver can't be reached, or a proxy answers for it; check its address, network and whether the cluster runs.";
     TargetUntrusted: Unreachable => "The target's certificate doesn't match the CA in the kubeconfig; renew the access Secret.";
     TargetUnauthorized: Unreachable => "The target refuses the credentials; renew the access Secret.";
     TokenUnavailable: Transient => "The issuer of tokens for targets can't be reached or answers with errors; check its address and the network.";
-    TokenRefused: Unreachable => "The issuer refuses a token for the target; allow the operator's ServiceAccount there, for the audience that the flags name.";
+    TokenRefused: Unreachable => "The issuer refuses a token for the target; allow the operator's ServiceAccount at the issuer, for the audience that the flags name.";
     TargetForbidden: Blocked => "The target's roles don't allow a call; grant what the message names to the user of the kubeconfig.";
     TargetTimeout: Unreachable => "The target didn't answer in time; check the load of its apiserver and the network.";
-    TargetServerError: Unreachable => "The target's apiserver answers with server errors; look at its own health.";
-    TargetThrottled: Transient => "The target's apiserver limits the rate of calls (429); the operator retries when it may.";
-    TargetAnswerInvalid: Transient => "The target's answer is too large or no valid answer at all; check what stands between operator and apiserver.";
+    TargetServerError: Unreachable => "The target's apiserver answers with server errors; check its health.";
+    TargetThrottled: Transient => "The target's apiserver limits the rate of calls (429); the operator retries when the limit allows it.";
+    TargetAnswerInvalid: Transient => "The target's answer is too large or invalid; check the proxies between the operator and the apiserver.";
     TargetChanged: Blocked => "The access Secret leads to another cluster than before; restore the Secret, or confirm with kymactl target adopt.";
     TargetInUse: Blocked => "Another Kyma already manages this cluster; delete one of the two.";
-    TargetIsHub: Blocked => "The access Secret leads back to the hub; use another cluster, or --local-kyma or single-cluster mode if that is meant.";
+    TargetIsHub: Blocked => "The access Secret leads back to the hub; use another cluster or, to manage the hub itself, --local-kyma or single-cluster mode.";
     StampMismatch: Blocked => "The target was last managed by another hub or a later state of this one; confirm with kymactl target adopt.";
 
     // Stopped by users.
-    Paused: Blocked => "A Pause holds for the object; it goes on when the Pause that the message names is deleted or ends.";
+    Paused: Blocked => "A Pause applies to the object; reconciliation resumes when the Pause that the message names is deleted or ends.";
     DeletionUnconfirmed: Blocked => "An object with ownerReferences was deleted, maybe by the garbage collector, so nothing is removed from the target; confirm the deletion as the message says.";
-    MassDeletion: Blocked => "Deletions on too many targets within ten minutes were stopped; find out why, and delete the Pause that the message names if they are meant.";
+    MassDeletion: Blocked => "Deletions on too many targets within ten minutes were stopped; find out why, and delete the Pause that the message names if the deletions are intended.";
 
     // The hub.
     HubUnavailable: Transient => "The hub's apiserver didn't answer or answered with an error; the operator retries.";
     HubForbidden: Blocked => "This operator's role on the hub doesn't allow a call; install the role of its own version.";
     HubRefused: Invalid => "The hub's apiserver refuses an object as invalid; correct the field that the message names.";
-    ObjectTooLarge: Blocked => "An object is larger than its API server takes; make its values, resource or module smaller.";
+    ObjectTooLarge: Blocked => "An object is larger than its API server accepts; make its values, resource or module smaller.";
     DeadlineExceeded: Transient => "One reconcile took longer than allowed; the next one continues its work.";
     CacheFailed: Transient => "The operator's cache on disk can't be read or written; check its volume and free space.";
     SpecInvalid: Invalid => "Fields of the object contradict each other or one is missing; correct what the message names.";
     ServiceAccountMissing: Invalid => "helm-component requires a ServiceAccount to impersonate on the target, and the component names none; set spec.serviceAccountName.";
-    Internal: Transient => "A fault of the operator itself; please report it with its log.";
+    Internal: Transient => "The operator has an internal error; report it with the operator's log.";
 
     // The user's selection and the catalogue.
     ModuleReleaseMetaMissing: Blocked => "No ModuleReleaseMeta has the module's name; correct the name or publish the module. The installed version stays.";
-    ModuleTemplateMissing: Blocked => "No ModuleTemplate for the wanted version exists; publish it. The installed version stays.";
-    ModuleTemplateChanged: Blocked => "A ModuleTemplate was deleted and created again with other content than its version was installed with; give it its former content and publish a new version. The installed version stays.";
+    ModuleTemplateMissing: Blocked => "No ModuleTemplate for the desired version exists; publish it. The installed version stays.";
+    ModuleTemplateChanged: Blocked => "A ModuleTemplate was deleted and created again with content that differs from the installed content of its version; restore its former content and publish a new version. The installed version stays.";
     ChannelUnknown: Blocked => "The module isn't offered in this channel; choose a channel that its ModuleReleaseMeta lists.";
     ChannelAndVersion: Invalid => "The module names both a channel and a version; remove one of them.";
     VersionNotListed: Blocked => "The pinned version isn't offered; choose one that the ModuleReleaseMeta lists.";
     SourceMissing: Blocked => "The module has no source; set an OCM component in its ModuleReleaseMeta, or a chart or component in its ModuleTemplate.";
-    DowngradeRefused: Blocked => "The wanted version is lower than the installed one, which stays; choose one that is not lower.";
-    MaintenanceWindowUnknown: Blocked => "An upgrade needs a maintenance window, and the policy gives none; correct the policy as the message says. The installed version stays.";
-    VersionDeprecated: Blocked => "The version is no longer supported: what runs stays, and it is not installed anew; choose the version that the message advises.";
+    DowngradeRefused: Blocked => "The desired version is lower than the installed one, which stays; choose one that is not lower.";
+    MaintenanceWindowUnknown: Blocked => "An upgrade needs a maintenance window, and the policy defines none; correct the policy as the message says. The installed version stays.";
+    VersionDeprecated: Blocked => "The version is no longer supported: existing installations stay, but it is not newly installed; choose the version that the message advises.";
     VersionUnknown: Blocked => "The running version can't be determined, so nothing is applied over it; label the module's manager with its version.";
-    NotVisible: Blocked => "The module is beta, internal or restricted and this Kyma isn't; what is installed stays as it is.";
-    Mandatory: Invalid => "The module is mandatory and installed anyway; remove it from the Kyma's modules.";
-    SelectionInvalid: Invalid => "The target's Kyma names something that no module can have; correct the field that the message names.";
+    NotVisible: Blocked => "The module is beta, internal or restricted and not offered to this Kyma; an installed version stays.";
+    Mandatory: Invalid => "The module is mandatory, so it is installed without an entry; remove it from the Kyma's modules.";
+    SelectionInvalid: Invalid => "The target's Kyma contains a value that is invalid for a module; correct the field that the message names.";
     TooManyModules: Invalid => "The Kyma lists more modules than allowed; remove some.";
-    NotYetSupported: Invalid => "The object uses a field that this version accepts but doesn't act on yet; remove it or wait for the version that does.";
+    NotYetSupported: Invalid => "The object uses a field that this version accepts but does not support yet; remove it or wait for a version that supports it.";
 
     // Secrets of the hub that are copied to targets.
-    CopiedSecretMissing: Invalid => "The hub has no Secret of the name that is to be copied to the target; create it. The target's copy stays.";
-    CopyNotAllowed: Invalid => "A Secret of the hub isn't allowed to be copied to targets; label it as the message says, if that is meant.";
-    CopyRefused: Invalid => "A Secret of the hub is never copied to targets: it leads to one of them, or isn't of a type that may be; take another one.";
-    InjectionWithoutModule: Invalid => "A Secret of the hub whose data the module wants names no module; label it as the message says, if it is the module's.";
-    InjectionOfOtherModule: Invalid => "A Secret of the hub whose data the module wants belongs to another module; correct its label or the module.";
+    CopiedSecretMissing: Invalid => "A Secret to copy to the target does not exist on the hub; create it. The copy on the target stays.";
+    CopyNotAllowed: Invalid => "A Secret of the hub isn't allowed to be copied to targets; to allow it, label it as the message says.";
+    CopyRefused: Invalid => "A Secret of the hub is never copied to targets: it gives access to one of them, or its type is not allowed; use another Secret.";
+    InjectionWithoutModule: Invalid => "A Secret of the hub from which the module takes data names no module; if it belongs to the module, label it as the message says.";
+    InjectionOfOtherModule: Invalid => "A Secret of the hub from which the module takes data belongs to another module; correct its label or the module.";
 
     // Components and their reconcilers.
     ComponentCrdMissing: Blocked => "The component's kind isn't installed on the hub; install its operator's CRD or put it into the ModuleTemplate.";
     ComponentGroupNotAllowed: Blocked => "Components of this API group aren't allowed here; allow the group with kyma-operator's --component-groups.";
     ContractViolated: Blocked => "The component's CRD lacks fields of the component contract; the message names them.";
-    RuleViolated: Blocked => "The entry breaks a rule that the owner of the fleet made for the module; change it as the message says. The installed version stays.";
-    ModuleConfigInvalid: Invalid => "A ModuleConfig cannot be used, so nothing that it holds for is changed; correct it as the message says.";
-    ModuleConfigMissing: Blocked => "A ModuleConfig is gone and nothing shows that its deletion was meant, so it stays in force; create it again under its name, then delete it if it is to go.";
+    RuleViolated: Blocked => "The entry of the module violates a rule of a ModuleConfig; change it as the message says. The installed version stays.";
+    ModuleConfigInvalid: Invalid => "A ModuleConfig is invalid, so the modules that it selects are not changed; correct it as the message says.";
+    ModuleConfigMissing: Blocked => "A ModuleConfig no longer exists and its deletion is not proven, so it stays in force; create it again under its name, then delete it if it is not needed.";
     KindChanged: Invalid => "The new version of the module has another component kind; remove the module and add it again.";
     NoReconciler: Blocked => "No operator reconciles the component; check that its operator runs and watches this namespace.";
-    CrdConflict: Blocked => "A CRD of this name exists and isn't ours, or is newer; it is left as it is.";
-    ComponentFailed: Blocked => "The component reports an error; look at its Ready condition.";
+    CrdConflict: Blocked => "A CRD of this name exists and has another owner, or is newer; it is not changed.";
+    ComponentFailed: Blocked => "The component reports an error; check its Ready condition.";
 
     // Source of the module's content.
     SourceNotFound: Transient => "The registry has no such artefact; check name and version, or publish it.";
@@ -168,15 +168,15 @@ reasons! {
     SourceHostRefused: Transient => "The source, or a redirect from it, leads to an address that isn't allowed; the message says why and what allows it.";
     DigestMismatch: Transient => "The pulled content doesn't have the expected digest and isn't used; find out who changed it.";
     SourceInvalid: Transient => "The source's answer is not the artefact that the component names, or its address is invalid; correct the artefact or the address.";
-    SignatureMissing: Blocked => "The artefact must be signed and isn't; sign it where it lies. The installed version stays.";
-    SignatureInvalid: Invalid => "The artefact is signed, but not by anyone whom the component trusts; sign it again, or correct source.verify. The installed version stays.";
-    VerificationInvalid: Invalid => "Signatures can't be verified: the keys are none or missing, or such content carries no signature; correct source.verify.";
+    SignatureMissing: Blocked => "The artefact must be signed but is not; sign it in its registry or repository. The installed version stays.";
+    SignatureInvalid: Invalid => "The artefact is signed, but not by a signer that the component trusts; sign it again, or correct source.verify. The installed version stays.";
+    VerificationInvalid: Invalid => "Signatures can't be verified: the keys are invalid or missing, or content of this kind has no signatures; correct source.verify.";
     SourceTooLarge: Transient => "The artefact is larger than allowed; split the module.";
 
     // Rendering.
     RenderFailed: Invalid => "The chart doesn't render; the message has the template's own error.";
     ValuesInvalid: Invalid => "The values are too large, can't be merged, or break the chart's schema; correct the keys that the message names.";
-    PatchInvalid: Invalid => "A patch is none, or doesn't fit an object that it selects; correct the one that the message names. The installed version stays.";
+    PatchInvalid: Invalid => "A patch is invalid, or can't be applied to an object that it selects; correct the one that the message names. The installed version stays.";
     ValuesMissing: Blocked => "A ConfigMap or Secret that valuesFrom names, or its key, is missing; create it, or remove the entry. The installed version stays.";
     RenderTimeout: Transient => "Rendering took longer than allowed; simplify the chart.";
     RenderTooLarge: Invalid => "Rendering produced more than allowed; split the module.";
@@ -185,32 +185,32 @@ reasons! {
     ManifestInvalid: Invalid => "The manifest isn't a list of Kubernetes objects; correct the document that the message names.";
 
     // Applying objects to the target.
-    ApplyRefused: Blocked => "The target refuses a request or an object; correct the field that the message names. It is tried again after 5 s to 10 min.";
-    ReleaseRecordInvalid: Blocked => "Helm's record of the release that is to be taken over can't be read, and nothing is changed; repair or delete the Secret that the message names.";
+    ApplyRefused: Blocked => "The target refuses a request or an object; correct the field that the message names. The operator retries after 5 s to 10 min.";
+    ReleaseRecordInvalid: Blocked => "Helm's record of the release to adopt can't be read, so nothing is changed; repair or delete the Secret that the message names.";
     ApplyConflict: Transient => "Another field manager changed the object at the same time; the apply is retried.";
-    OwnedByOther: Blocked => "The object belongs to another owner and is left alone; remove it there, or set adopt.";
-    DeletionRefused: Blocked => "An object has to be deleted, and a rule that protects data forbids it; the message names object and rule. Delete it by hand if it is not needed.";
+    OwnedByOther: Blocked => "The object belongs to another owner and is not changed; remove it there, or set adopt.";
+    DeletionRefused: Blocked => "An object must be deleted, but a rule that protects data forbids it; the message names object and rule. Delete it by hand if it is not needed.";
     Protected: Invalid => "The module contains an object that no module may touch; remove it from the module.";
-    ImmutableField: Blocked => "A field that can't be changed would change; keep it, delete the object by hand, or allow that with spec.recreate.";
-    CrdVersionInUse: Blocked => "Objects are stored in an API version that the new CRD doesn't serve any more; rewrite them and take the version out of status.storedVersions.";
-    QuotaExceeded: Transient => "A quota of the namespace is used up; raise it or free some.";
-    NamespaceTerminating: Transient => "The namespace is being deleted; work goes on once it is gone.";
-    WebhookFailed: Transient => "An admission webhook on the target didn't answer; look at the workload behind it.";
+    ImmutableField: Blocked => "An immutable field would change; keep its value, delete the object by hand, or allow its recreation with spec.recreate.";
+    CrdVersionInUse: Blocked => "Objects are stored in an API version that the new CRD no longer serves; rewrite them and remove the version from status.storedVersions.";
+    QuotaExceeded: Transient => "A quota of the namespace is used up; raise it, or delete objects that it counts.";
+    NamespaceTerminating: Transient => "The namespace is being deleted; the operator continues once it is deleted.";
+    WebhookFailed: Transient => "An admission webhook on the target didn't answer; check the workload that serves it.";
     WebhookDenied: Blocked => "A policy or admission webhook on the target denies an object; change the policy or the module.";
-    DiscoveryFailed: Transient => "Part of the target's API can't be listed; look at the APIServices that the message names.";
-    DependencyMissing: Blocked => "Kinds or namespaces that parts of this one need are missing; the rest is installed, the parts follow when they come.";
-    DependencyNotReady: Blocked => "A module or component that this one depends on is missing or not ready; it is installed, or changed, as soon as that is.";
-    DependencyLost: Blocked => "A module or component that this one depends on is not ready any more; what is installed stays and is kept up, a change of the spec waits.";
-    DependencyCycle: Invalid => "Components depend on each other in a circle, so none can be first; take one of the dependencies out that the message names.";
-    PruneGuard: Blocked => "The new version would remove suspiciously much, so nothing is removed; check the module, then confirm.";
-    DriftFlapping: Blocked => "Another field manager keeps changing an object back; find it, or set drift.mode to Warn.";
+    DiscoveryFailed: Transient => "Part of the target's API can't be listed; check the APIServices that the message names.";
+    DependencyMissing: Blocked => "Kinds or namespaces that some objects need are missing; these objects are applied once they exist, the others are installed.";
+    DependencyNotReady: Blocked => "A module or component that this one depends on is missing or not ready; the installation or change continues once it is ready.";
+    DependencyLost: Blocked => "A module or component that this one depends on is no longer ready; the installed objects are still reconciled, but a change of the spec waits.";
+    DependencyCycle: Invalid => "Components depend on each other in a cycle, so none can be installed first; remove one of the dependencies that the message names.";
+    PruneGuard: Blocked => "The new version would remove suspiciously many objects, so nothing is removed; check the module, then confirm.";
+    DriftFlapping: Blocked => "Another field manager repeatedly reverts changes of an object; find it, or set drift.mode to Warn.";
     DefaultResourceFailed: Transient => "The module's default CR can't be created yet; the message has the target's own answer.";
-    HookFailed: Transient => "A hook of the chart failed or took too long; look at the object that the message names. It is tried again after a pause.";
-    DeletionBlocked: Blocked => "Objects of the module's kinds, or components that depend on it, still exist; delete the ones that the message names to let the removal go on.";
-    DeletionTimeout: Blocked => "The removal takes longer than it may; look at the finalizers of the objects that the message names.";
-    TestFailed: Invalid => "A test of the chart failed; look at the object that the message names, and ask for the tests again. The release stays as it is.";
-    RolledBack: Blocked => "The desired release failed and the last Ready one is installed again; correct what the message names. The desired release is retried after a long pause, too.";
-    RollbackUnavailable: Blocked => "No release is stored for a rollback; the message gives the reason. The installed release stays as it is.";
+    HookFailed: Transient => "A hook of the chart failed or took too long; check the object that the message names. The hook is retried after a pause.";
+    DeletionBlocked: Blocked => "Objects of the module's kinds, or components that depend on it, still exist; delete the objects that the message names to continue the removal.";
+    DeletionTimeout: Blocked => "The removal takes longer than allowed; check the finalizers of the objects that the message names.";
+    TestFailed: Invalid => "A test of the chart failed; check the object that the message names, and request the tests again. The installed release stays.";
+    RolledBack: Blocked => "The desired release failed and the last Ready one is installed again; correct what the message names. The desired release is also retried after a long pause.";
+    RollbackUnavailable: Blocked => "No release is stored for a rollback; the message gives the reason. The installed release stays.";
     Unhealthy: Blocked => "An object on the target reports a failure; the message names it.";
-    HealthTimeout: Blocked => "The objects didn't become ready in time; the message names those that aren't.";
+    HealthTimeout: Blocked => "The objects didn't become ready in time; the message names the objects that are not ready.";
 }
