@@ -38,8 +38,7 @@ struct MetricsInner {
     tasks: IntGauge,
 }
 
-const EVENTS_DROPPED: &str =
-    "Kubernetes events that were not published, since too many waited for their turn.";
+const EVENTS_DROPPED: &str = "Kubernetes events that were not published, because too many were queued.";
 
 /// Result of a reconcile, as value of the label `result`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,28 +98,20 @@ impl Metrics {
             HistogramOpts::new("reconcile_seconds", "Duration of reconciles.").buckets(buckets.clone());
         let waits = HistogramOpts::new(
             "reconcile_wait_seconds",
-            "Time from an event until the reconcile that it asked for began.",
+            "Time from an event to the start of the reconcile that it requested.",
         );
         let waits = waits.buckets(buckets);
         let counter =
             |name: &str, help: &str, labels: &[&str]| IntCounterVec::new(Opts::new(name, help), labels);
         let inner = MetricsInner {
-            reconciles: counter(
-                "reconciles_total",
-                "Reconciles by how they ended.",
-                &["operator", "result"],
-            )?,
+            reconciles: counter("reconciles_total", "Reconciles by result.", &["operator", "result"])?,
             seconds: HistogramVec::new(seconds, &["operator"])?,
             failures: counter(
                 "reconcile_failures_total",
                 "Failed reconciles by reason and class.",
                 &["operator", "class", "reason"],
             )?,
-            status_writes: counter(
-                "status_writes_total",
-                "Writes of a status that differed.",
-                &["operator"],
-            )?,
+            status_writes: counter("status_writes_total", "Writes of a status that changed.", &["operator"])?,
             watch_restarts: counter(
                 "target_watch_restarts_total",
                 "Watches on targets that were opened again, by cause.",
@@ -128,16 +119,16 @@ impl Metrics {
             )?,
             repairs: counter(
                 "verification_repairs_total",
-                "Objects that the periodic verification found changed and put right, since no watch had told.",
+                "Changed objects that the periodic verification found and corrected, because no watch reported the change.",
                 &["operator"],
             )?,
             missed: counter(
                 "target_watch_missed_total",
-                "Changes on targets that only the periodic list found, since their watch had not told.",
+                "Changes on targets that only the periodic list found, because their watch did not report them.",
                 &["operator"],
             )?,
             watches: IntGaugeVec::new(
-                Opts::new("target_watches", "Watches held on targets."),
+                Opts::new("target_watches", "Open watches on targets."),
                 &["operator"],
             )?,
             pauses: IntGaugeVec::new(Opts::new("pauses", "Pauses in force."), &["operator", "scope"])?,

@@ -34,7 +34,7 @@ impl LastAnswer {
 
     fn gauge() -> Option<GaugeVec> {
         let help =
-            "When the cluster of the Kyma last answered, to a call or through a watch, in Unix seconds.";
+            "Unix time in seconds of the last answer of the Kyma's cluster, to a request or through a watch.";
         GaugeVec::new(Opts::new("target_last_answer_timestamp_seconds", help), &["kyma_name"]).ok()
     }
 }
