@@ -139,8 +139,8 @@ pub struct HelmComponentSpec {
     /// Handling of changes that others make to the module's objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<Drift>,
-    /// Policy for existing objects: Never leaves them alone; Unowned takes over those that no other existing
-    /// component owns; Always takes over all.
+    /// Policy for existing objects: Never does not change them; Unowned adopts objects that no other existing
+    /// component owns; Always adopts all.
     #[serde(default)]
     pub adopt: Adopt,
     /// Objects that may be deleted and created again to change an immutable field. Their dependents are deleted

@@ -81,11 +81,11 @@ pub struct KymaModule {
     /// Copied to the label operator.kyma-project.io/controller-name of the module's component.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<String>,
-    /// Policy for the module's default CR. CreateAndDelete creates and deletes it with the module; with Ignore it
-    /// is yours, and removing the module leaves all its objects on the cluster.
+    /// Policy for the module's default CR. CreateAndDelete creates and deletes it with the module; with Ignore the
+    /// user manages it, and removing the module leaves all its objects on the cluster.
     #[serde(default)]
     pub custom_resource_policy: ResourcePolicy,
-    /// False stops the management of the module: its objects stay on the cluster and are yours.
+    /// False stops the management of the module: its objects stay on the cluster, and the user manages them.
     #[serde(default = "yes")]
     pub managed: bool,
     /// Values of the module, at most 64 KiB: Helm values of a chart, or spec.userValues of a component of another
@@ -97,7 +97,7 @@ pub struct KymaModule {
     /// Policy for new versions. Absent: they are installed at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<Upgrade>,
-    /// Has no effect any more; accepted so that old objects stay valid.
+    /// Has no effect; accepted so that stored objects stay valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote_module_template_ref: Option<String>,
 }

@@ -39,11 +39,11 @@ use crate::{schema::patterns, schema::schemas};
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "self.module != '*' || !has(self.resourceRules)",
-    "message": "'resourceRules' are about the objects of one module: name it",
+    "message": "'resourceRules' apply to the objects of one module: name it in 'module'",
 }, {
     "rule": "self.module != '*' || !has(self.overrides) || !has(self.overrides.module) || \
              !has(self.overrides.module.version)",
-    "message": "a version is that of one module: name it",
+    "message": "a version belongs to one module: name it in 'module'",
 }]))]
 #[schemars(transform = schemas::keep_field_descriptions)]
 pub struct ModuleConfigSpec {
@@ -99,10 +99,10 @@ pub struct ConfigRule {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "!self.group.endsWith('k8s.io')",
-    "message": "a rule on Kubernetes' own kinds could lock a cluster: name a group of the module's",
+    "message": "a rule on Kubernetes' own kinds could lock a cluster: name a group of the module",
 }, {
     "rule": "self.group != 'operator.kyma-project.io' || self.resource != 'kymas'",
-    "message": "the entry in a Kyma is what spec.rules are about",
+    "message": "spec.rules, not resourceRules, apply to the entry in a Kyma",
 }]))]
 pub struct ResourceRule {
     /// API group of the objects, for instance operator.kyma-project.io.

@@ -41,8 +41,8 @@ pub struct ModuleTemplateSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = patterns::TEMPLATE_CHANNEL), length(max = 32))]
     pub channel: Option<String>,
-    /// Deprecated. True: users cannot choose this version (Mandatory). Whether every cluster gets it is decided by
-    /// spec.mandatory of the ModuleReleaseMeta.
+    /// Deprecated. True: users cannot choose this version (Mandatory). spec.mandatory of the ModuleReleaseMeta
+    /// decides whether every cluster gets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mandatory: Option<bool>,
     /// The default CR: a complete object, created once when the module is installed. Absent: none.

@@ -132,7 +132,7 @@ pub struct GroupKind {
     #[serde(default)]
     #[schemars(length(max = 253))]
     pub group: String,
-    /// API version. Absent: any served version. In dependsOn exactly this version has to be served; in
+    /// API version. Absent: any served version. In dependsOn this exact version must be served; in
     /// managedResources objects of all served versions block if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]

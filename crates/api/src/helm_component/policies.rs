@@ -203,7 +203,7 @@ pub struct HealthExpression {
 #[serde(rename_all = "camelCase")]
 pub struct Drift {
     /// Correct reverts changes, Warn only reports them, Off ignores them. Absent: Correct, but Warn for objects
-    /// taken over from another system, until the component's spec asks for other content (status.adopted).
+    /// adopted from another system, until the component's spec asks for other content (status.adopted).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<DriftMode>,
     /// Fields that others may change. They are set when an object is created; after that, changes by others are

@@ -74,7 +74,7 @@ fn added_keys() -> Value {
         },
         {
             "rule": format!("self.all(key, !key.matches('{}'))", patterns::RESERVED_METADATA_KEY),
-            "message": "keys of the domain kyma-project.io and helm.sh/hook are set by others",
+            "message": "keys of the domain kyma-project.io and the key helm.sh/hook are reserved",
         },
     ])
 }
@@ -154,7 +154,7 @@ pub(crate) fn conditions_of_one(_: &mut SchemaGenerator) -> Schema {
                     "minimum": 0,
                 },
                 "reason": {
-                    "description": "Stable reason in one word. Those of this project have a page in the runbook.",
+                    "description": "Stable reason in one word. The project's reasons have a page in the runbook.",
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 1024,
