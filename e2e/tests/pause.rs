@@ -74,7 +74,7 @@ impl World {
         self.assign("1.1.0").await?;
         let held = self.module(WEST, |module| module.state == State::Warning).await?;
         ensure!(held.version.as_deref() == Some("1.0.0"), "{held:?}");
-        ensure!(held.message.as_deref() == Some("Pause freeze holds: quarter's end"), "{held:?}");
+        ensure!(held.message.as_deref() == Some("Pause freeze is in force: quarter's end"), "{held:?}");
         landscape.until_at_rest().await?;
         self.resume("freeze").await?;
         for name in [EAST, WEST] {
@@ -95,7 +95,8 @@ impl World {
             choose(landscape, name, &["harbour", "greeting"]).await?;
         }
         self.until_modules(WEST, &["harbour", "greeting"]).await?;
-        let held = self.module(EAST, |module| module.message.as_deref() == Some("Pause keep holds")).await?;
+        let held =
+            self.module(EAST, |module| module.message.as_deref() == Some("Pause keep is in force")).await?;
         ensure!(held.version.as_deref() == Some("1.1.0"), "{held:?}");
         landscape.until_at_rest().await?;
         let events = landscape.targets()[0].audit()?.since(marks[1])?;

@@ -58,7 +58,7 @@ fn deployment(view: View<'_>) -> Health {
         return Health::failed("the progress deadline is exceeded");
     }
     if view.status_int("observedGeneration").is_none() && view.generation().is_some() {
-        return Health::in_progress("it was not looked at yet");
+        return Health::in_progress("its controller has not observed it yet");
     }
     let want = wanted_replicas(view);
     // No rollout begins, so only the Pods of the earlier revision can be ready.
@@ -84,7 +84,7 @@ fn deployment(view: View<'_>) -> Health {
     }
     match view.condition("Available") {
         Some(condition) if !condition.is_true() => Health::in_progress(condition.words()),
-        None if want > 0 => Health::in_progress("it does not say yet that it is available"),
+        None if want > 0 => Health::in_progress("it does not report yet that it is available"),
         _ => Health::current(),
     }
 }
@@ -103,7 +103,7 @@ fn replica_set(view: View<'_>) -> Health {
 
 fn stateful_set(view: View<'_>) -> Health {
     if view.status_int("observedGeneration").is_none() && view.generation().is_some() {
-        return Health::in_progress("it was not looked at yet");
+        return Health::in_progress("its controller has not observed it yet");
     }
     let want = wanted_replicas(view);
     let total = view.count("replicas");
@@ -135,10 +135,10 @@ fn stateful_set(view: View<'_>) -> Health {
 
 fn daemon_set(view: View<'_>) -> Health {
     let Some(want) = view.status_int("desiredNumberScheduled") else {
-        return Health::in_progress("it does not say yet on how many nodes it runs");
+        return Health::in_progress("it does not report yet on how many nodes it runs");
     };
     if view.generation().is_none() || view.status_int("observedGeneration").is_none() {
-        return Health::in_progress("it was not looked at yet");
+        return Health::in_progress("its controller has not observed it yet");
     }
     let on_delete = view.text("/spec/updateStrategy/type") == Some("OnDelete");
     too_few(view.count("currentNumberScheduled"), want, "scheduled")
@@ -153,7 +153,7 @@ fn pod(view: View<'_>, now: Timestamp) -> Health {
         view.items("/status/initContainerStatuses").iter().chain(view.items("/status/containerStatuses"));
     let mut waiting = containers.filter_map(|status| status.pointer("/state/waiting/reason")?.as_str());
     if waiting.any(|reason| reason == "CrashLoopBackOff") {
-        return Health::failed("a container crashes again and again");
+        return Health::failed("a container crashes repeatedly");
     }
     match view.text("/status/phase") {
         Some("Succeeded") => Health::current(),
@@ -161,10 +161,10 @@ fn pod(view: View<'_>, now: Timestamp) -> Health {
         Some("Running") => match view.condition("Ready") {
             Some(condition) if condition.is_true() => Health::current(),
             Some(condition) => Health::in_progress(condition.words()),
-            None => Health::in_progress("it does not say yet that it is ready"),
+            None => Health::in_progress("it does not report yet that it is ready"),
         },
         Some("Pending") => pending_pod(view, now),
-        _ => Health::in_progress("it was not looked at yet"),
+        _ => Health::in_progress("its controller has not observed it yet"),
     }
 }
 
@@ -176,8 +176,8 @@ fn pending_pod(view: View<'_>, now: Timestamp) -> Health {
         Some(created) if unschedulable => {
             let limit = created.checked_add(UNSCHEDULABLE_GRACE).ok();
             let health = match limit {
-                Some(limit) if now < limit => Health::in_progress("no node takes the Pod yet"),
-                _ => Health::failed("no node takes the Pod"),
+                Some(limit) if now < limit => Health::in_progress("no node accepts the Pod yet"),
+                _ => Health::failed("no node accepts the Pod"),
             };
             Health { failed_from: limit, ..health }
         }
@@ -199,7 +199,7 @@ fn job(view: View<'_>) -> Health {
     if view.text("/status/startTime").is_none() {
         return Health::in_progress("it has not started");
     }
-    Health::in_progress(format!("{} Pods are at work", view.count("active")))
+    Health::in_progress(format!("{} Pods are active", view.count("active")))
 }
 
 fn claim(view: View<'_>) -> Health {
@@ -228,7 +228,7 @@ fn service(view: View<'_>) -> Health {
 
 fn disruption_budget(view: View<'_>) -> Health {
     if view.generation().is_some() && view.status_int("observedGeneration").is_none() {
-        return Health::in_progress("it was not looked at yet");
+        return Health::in_progress("its controller has not observed it yet");
     }
     Health::current()
 }
@@ -250,7 +250,7 @@ fn api_service(view: View<'_>) -> Health {
     match view.condition("Available") {
         Some(condition) if condition.is_true() => Health::current(),
         Some(condition) => Health::in_progress(condition.words()),
-        None => Health::in_progress("it does not say yet that it is available"),
+        None => Health::in_progress("it does not report yet that it is available"),
     }
 }
 
@@ -303,7 +303,9 @@ fn gateway(view: View<'_>) -> Health {
     let conditions = ["Accepted", "Programmed"].into_iter().filter_map(|kind| view.condition(kind));
     match unmet(view, conditions) {
         Some(health) => health,
-        None if view.condition("Accepted").is_none() => Health::in_progress("no controller accepted it yet"),
+        None if view.condition("Accepted").is_none() => {
+            Health::in_progress("no controller has accepted it yet")
+        }
         None => Health::current(),
     }
 }
@@ -312,7 +314,7 @@ fn gateway(view: View<'_>) -> Health {
 fn route(view: View<'_>) -> Health {
     let parents = view.items("/status/parents");
     if parents.is_empty() && !view.items("/spec/parentRefs").is_empty() {
-        return Health::in_progress("no controller accepted it yet");
+        return Health::in_progress("no controller has accepted it yet");
     }
     let conditions = parents.iter().flat_map(|parent| {
         ["Accepted", "ResolvedRefs"].into_iter().filter_map(|kind| Condition::of(&parent["conditions"], kind))

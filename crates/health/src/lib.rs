@@ -51,7 +51,9 @@ pub fn assess_progress(object: &Value) -> Option<Health> {
 
 fn unobserved(view: View<'_>) -> Option<Health> {
     let (wanted, seen) = (view.generation()?, view.status_int("observedGeneration")?);
-    let stale = || Health::in_progress(format!("generation {wanted} is not observed yet, {seen} is"));
+    let stale = || {
+        Health::in_progress(format!("generation {wanted} is not observed yet; the observed one is {seen}"))
+    };
     (wanted != seen).then(stale)
 }
 

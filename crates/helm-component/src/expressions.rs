@@ -40,7 +40,7 @@ impl Rules {
         for (number, one) in source.iter().enumerate() {
             let kind = kind_of(one);
             if let Some(Rule { number: other, .. }) = rules.get(&kind) {
-                let message = format!("spec.health.expressions[{number}] is for {kind}, as [{other}] is");
+                let message = format!("spec.health.expressions[{number}] and [{other}] are both for {kind}");
                 return Err(Failure::new(Reason::SpecInvalid, message));
             }
             rules.insert(kind, Rule::of(number, one)?);
@@ -135,7 +135,7 @@ impl Rule {
             ExpressionResult::Unclear => says(
                 HealthStatus::Unknown,
                 "current",
-                "reads a field that the object lacks, calls an unknown function, or is no condition",
+                "reads a field that the object lacks, calls an unknown function, or does not return a Boolean",
             ),
             ExpressionResult::TooLarge => says(HealthStatus::Unknown, "current", TOO_LARGE),
         }
@@ -239,8 +239,8 @@ pub(crate) mod tests {
         assert_eq!(status, HealthStatus::Unknown);
         assert_eq!(
             message,
-            "health.expressions[0].current reads a field that the object lacks, calls an unknown function, or is no \
-             condition"
+            "health.expressions[0].current reads a field that the object lacks, calls an unknown function, or \
+             does not return a Boolean"
         );
         let unknown = json!({"current": "status.phase.lowerAscii() == 'lit'"});
         assert_eq!(assess(&unknown, &json!({"status": {"phase": "Lit"}})), (HealthStatus::Unknown, message));
@@ -294,7 +294,7 @@ pub(crate) mod tests {
             assert!(failure.message.len() < 300, "{failure}");
         }
         let twice = refused(json!([one(&json!({})), one(&json!({"apiVersion": "example.org/v2"}))]));
-        assert_eq!(twice.message, "spec.health.expressions[1] is for Lamp.example.org, as [0] is");
+        assert_eq!(twice.message, "spec.health.expressions[1] and [0] are both for Lamp.example.org");
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl InventoryEncoding {
     /// Adds the reason of a search for an unreadable inventory to the failure of that search.
     pub(crate) fn explain(&self, failure: Failure) -> Failure {
         let Self::Unread(error) = self else { return failure };
-        let message = format!("{error}, so the target has to be searched: {}", failure.message);
+        let message = format!("{error}, so the target must be searched: {}", failure.message);
         Failure { message, ..failure }
     }
 }

@@ -87,7 +87,7 @@ fn read_hooks(objects: Vec<Object>, warnings: &mut Vec<String>) -> Vec<Hook> {
             None => {
                 let events = events.as_deref().unwrap_or_default();
                 warnings.push(format!(
-                    "{identity}: helm.sh/hook names an unknown event ({events}), so it is left out"
+                    "{identity}: helm.sh/hook names an unknown event ({events}), so it is ignored"
                 ));
             }
             Some(hook) => warnings.extend(hook.warnings().iter().map(|text| format!("{identity}: {text}"))),

@@ -101,7 +101,7 @@ pub(crate) fn settled(
     if lenient_version(version) > lenient_version(&held.version) {
         return taken;
     }
-    let message = format!("the highest version there is {version}");
+    let message = format!("the highest version at the source is {version}");
     ResolvedVersion { message: Some(why(Reason::SourceNotFound, &message)), ..held }
 }
 
@@ -184,7 +184,10 @@ mod tests {
         assert_eq!((newer.version.as_str(), &newer.message), ("1.10.0", &None));
         let gone = settled(Some(newer.clone()), &found("1.2.0", "a"), "of");
         assert_eq!((gone.version.as_str(), gone.digest.as_str()), ("1.10.0", newer.digest.as_str()));
-        assert_eq!(gone.message.as_deref(), Some("SourceNotFound: the highest version there is 1.2.0"));
+        assert_eq!(
+            gone.message.as_deref(),
+            Some("SourceNotFound: the highest version at the source is 1.2.0")
+        );
         let changed = settled(Some(first.clone()), &found("1.2.0", "other"), "of");
         assert_eq!(changed.digest, first.digest);
         assert!(changed.message.unwrap().starts_with("DigestMismatch: 1.2.0 now has digest sha256:"));

@@ -205,7 +205,7 @@ impl ReconcileResult {
                 Ok(Removal::Waiting(Progress { status, ..Progress::stopped(failure) }))
             }
             StopReason::Removing(ref names) => {
-                let waiting = format!("waiting until these are gone: {}", list(names));
+                let waiting = format!("waiting until these are deleted: {}", list(names));
                 let waiting = Removal::waiting(with_left(waiting, &self.summary.left));
                 Ok(match waiting {
                     Removal::Waiting(progress) => {
@@ -233,7 +233,7 @@ impl StatusSummary {
             }
             StopReason::RolledBack => Progress::stopped(self.rolled_back()),
             StopReason::WaitingForSync => {
-                Progress::working("waiting for the first look at the target").again_after(sync_pause)
+                Progress::working("waiting for the first observation of the target").again_after(sync_pause)
             }
             StopReason::SyncFailed(failure) => Progress::stopped(failure.retry_after(sync_pause)),
             StopReason::Progressing(names) => {
@@ -275,7 +275,7 @@ impl StatusSummary {
                 Progress::stopped(delay.map_or(failure.clone(), |delay| failure.retry_after(delay)))
             }
             StopReason::Removing(names) => {
-                Progress::working(format!("waiting until these are gone: {}", list(&names)))
+                Progress::working(format!("waiting until these are deleted: {}", list(&names)))
             }
             StopReason::Removed => Progress::working("everything is removed"),
         }

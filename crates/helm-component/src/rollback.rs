@@ -73,7 +73,10 @@ pub(crate) fn attempt_digest(release: &str, failed: &FailedRevision) -> String {
 /// Returns the names of both releases, for messages. Two releases of one version differ in their values.
 fn names(failed: &FailedRevision, target: &RollbackTarget) -> (String, String) {
     if failed.version == target.version {
-        return (format!("{} with its new values", failed.version), format!("{} as it was", target.version));
+        return (
+            format!("{} with its new values", failed.version),
+            format!("{} with its former values", target.version),
+        );
     }
     (failed.version.clone(), target.version.clone())
 }
@@ -81,7 +84,7 @@ fn names(failed: &FailedRevision, target: &RollbackTarget) -> (String, String) {
 /// Returns the beginning of all messages during a rollback.
 pub(crate) fn in_progress(failed: &FailedRevision, target: &RollbackTarget) -> String {
     let (desired, back) = names(failed, target);
-    format!("{desired} failed ({}), and {back} takes its place again", failed.reason)
+    format!("{desired} failed ({}), and the operator rolls back to {back}", failed.reason)
 }
 
 /// Returns the failure to report after a completed rollback; it stays equal until something changes.
@@ -89,8 +92,8 @@ pub(crate) fn rolled_back(failed: &FailedRevision, target: &RollbackTarget, now:
     let (desired, back) = names(failed, target);
     let moment = next_retry(failed).map_or_else(String::new, |moment| format!(" after {moment:.0}"));
     let message = format!(
-        "{desired} failed ({}: {}), and {back} is installed again; it is tried again when spec or content change, when \
-         kymactl reconcile asks for it, or by itself{moment}",
+        "{desired} failed ({}: {}), and {back} is installed again; the failed release is retried when spec \
+         or content change, on kymactl reconcile, or automatically{moment}",
         failed.reason, failed.message
     );
     let failure = Failure::new(Reason::RolledBack, message);

@@ -213,7 +213,7 @@ pub(crate) async fn fetch(
         return Ok(content);
     }
     let found = content.digest();
-    let message = format!("the source now holds {found}, and {installed} is installed from it");
+    let message = format!("the source now has {found}, but {installed} was installed from it");
     Err(Failure::new(Reason::DigestMismatch, message))
 }
 
@@ -232,7 +232,10 @@ async fn pull(
             if let Some(expected) = digest.filter(|digest| *digest != content.digest) {
                 return Err(Failure::new(
                     Reason::DigestMismatch,
-                    format!("{component}:{version} has digest {}, {expected} was asked for", content.digest),
+                    format!(
+                        "{component}:{version} has digest {}, but {expected} was requested",
+                        content.digest
+                    ),
                 ));
             }
             Ok(Content::Manifests { digest: content.digest, yaml: content.manifest, images: content.images })

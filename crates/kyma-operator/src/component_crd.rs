@@ -83,7 +83,7 @@ pub(crate) fn check_group(
         return Ok(());
     }
     let message = format!(
-        "component kind {kind} is of a group that is not allowed: the hub's administrator can allow it with \
+        "the API group of component kind {kind} is not allowed: the hub's administrator can allow it with \
          --component-groups"
     );
     Err(ModuleProblem::error(Reason::ComponentGroupNotAllowed, message))
@@ -101,8 +101,10 @@ pub(crate) fn violations(crd: &CustomResourceDefinition, kind: &ComponentKind) -
 
 /// Returns the error for a CRD that violates the contract.
 pub(crate) fn violated(kind: &ComponentKind, violations: &[String]) -> ModuleProblem {
-    let message =
-        format!("the CRD of component kind {kind} breaks the component contract: {}", violations.join("; "));
+    let message = format!(
+        "the CRD of component kind {kind} violates the component contract: {}",
+        violations.join("; ")
+    );
     ModuleProblem::error(Reason::ContractViolated, message)
 }
 
@@ -115,10 +117,8 @@ fn check_names(offer: &Offer<'_>) -> Result<(), ModuleProblem> {
     {
         return Ok(());
     }
-    let message = format!(
-        "the CRD that module {} brings is not that of its component kind {}",
-        offer.module, offer.kind
-    );
+    let message =
+        format!("the CRD in module {} is not the CRD of its component kind {}", offer.module, offer.kind);
     Err(ModuleProblem::error(Reason::ContractViolated, message))
 }
 
@@ -129,14 +129,16 @@ fn check_mark(offer: &Offer<'_>, live: &CustomResourceDefinition) -> Result<(), 
     match owner {
         Some(owner) if *owner == kyma_api::names::label_value(offer.module) => Ok(()),
         Some(owner) => {
-            let message =
-                format!("the CRD of component kind {} came with module {owner} and stays its", offer.kind);
+            let message = format!(
+                "the CRD of component kind {} was installed by module {owner} and stays owned by it",
+                offer.kind
+            );
             Err(ModuleProblem::error(Reason::CrdConflict, message))
         }
         None => {
             let message = format!(
-                "the CRD of component kind {} is on the hub and was not installed by us: leave `crd` out of the \
-                 ModuleTemplate to use it as it is",
+                "the CRD of component kind {} exists on the hub and was not installed by kyma-operator: \
+                 remove `crd` from the ModuleTemplate to use it unchanged",
                 offer.kind
             );
             Err(ModuleProblem::error(Reason::CrdConflict, message))

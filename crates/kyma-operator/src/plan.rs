@@ -200,7 +200,7 @@ fn add_component(
     if view.is_some_and(|view| view.terminating) {
         return Err(waiting(
             Reason::Deleting,
-            "the module is being let go and is installed again after that",
+            "its component is being deleted, and the module is installed again afterwards",
         ));
     }
     let plural = plural(scope, install, &kind, plan)?;
@@ -274,8 +274,9 @@ fn plural(
         KindStatus::Starting => Err(waiting(Reason::Progressing, "the component kind is being read")),
         KindStatus::Violated(violations) => Err(component_crd::violated(kind, &violations)),
         KindStatus::Missing => {
-            let message =
-                format!("the hub has no CRD for component kind {kind}: install it, or bring it along");
+            let message = format!(
+                "the hub has no CRD for component kind {kind}: install it, or add it to the ModuleTemplate"
+            );
             Err(ModuleProblem::error(Reason::ComponentCrdMissing, message))
         }
     }
@@ -295,12 +296,11 @@ fn offer_crd(
     };
     let module = install.release.module.as_str();
     if !limits::fits(brought, limits::INLINE_CRD_BYTES) {
-        let message =
-            format!("the CRD that module {module} brings is larger than {} bytes", limits::INLINE_CRD_BYTES);
+        let message = format!("the CRD in module {module} is larger than {} bytes", limits::INLINE_CRD_BYTES);
         return Err(ModuleProblem::error(Reason::ObjectTooLarge, message));
     }
     let unreadable = |_: serde_json::Error| {
-        let message = format!("the CRD that module {module} brings is no CustomResourceDefinition");
+        let message = format!("the CRD in module {module} is not a CustomResourceDefinition");
         ModuleProblem::error(Reason::ContractViolated, message)
     };
     let crd: CustomResourceDefinition =

@@ -39,7 +39,7 @@ const UNWATCHED_POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Message about a cluster that is gone.
 const CLUSTER_GONE_MESSAGE: &str =
-    "the cluster is gone: its components are deleted, and nothing is removed from the cluster";
+    "the cluster no longer exists: its components are deleted, and nothing is removed from the cluster";
 
 /// State of the target, with its session or the failure to open one.
 struct TargetAccess {

@@ -303,7 +303,7 @@ fn refuse_or_keep(
         Some(_) if is_hidden => Decision::Keep(ModuleProblem {
             reason: Reason::NotVisible,
             state: State::Warning,
-            message: format!("{}; the installed version stays as it is", problem.message),
+            message: format!("{}; the installed version stays", problem.message),
         }),
         Some(_) => Decision::Keep(problem),
     }
@@ -389,7 +389,7 @@ fn decide_without_entry(catalogue: &Catalogue, module: &str, installed: &Install
 
 /// Returns the problem of a mandatory module that no release meta makes mandatory, and whose removal was not requested.
 fn no_longer_mandatory(module: &str) -> ModuleProblem {
-    let message = format!("module {module} was mandatory and is no longer; it stays as it is");
+    let message = format!("module {module} is no longer mandatory; it stays unchanged");
     ModuleProblem::warning(Reason::Mandatory, message)
 }
 

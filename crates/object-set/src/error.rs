@@ -345,7 +345,7 @@ impl fmt::Display for Failure {
             Self::Unreadable => f.write_str("the answer is not one of an API server"),
             Self::Unauthorized => f.write_str("the credentials are refused"),
             Self::Forbidden => f.write_str("the roles do not allow it"),
-            Self::QuotaExceeded(name) => write!(f, "quota {name} has no room"),
+            Self::QuotaExceeded(name) => write!(f, "quota {name} is exceeded"),
             Self::NamespaceTerminating => f.write_str("the namespace is being deleted"),
             Self::Denied(by) => write!(f, "denied by {by}"),
             Self::WebhookFailed(name) => write!(f, "webhook {name} did not answer"),
@@ -359,9 +359,11 @@ impl fmt::Display for Failure {
             Self::NamespaceMissing(name) => write!(f, "namespace {name} does not exist"),
             Self::GroupUnknown(group) => write!(f, "the API group {group} does not answer"),
             Self::NotServedYet => f.write_str("its kind is not served yet"),
-            Self::Conflict => f.write_str("changed by another writer meanwhile"),
+            Self::Conflict => f.write_str("changed by another writer in the meantime"),
             Self::Expired => f.write_str("the list expired"),
-            Self::VersionGone(version) => write!(f, "its fields are on record in {version}, which is gone"),
+            Self::VersionGone(version) => {
+                write!(f, "its managedFields have version {version}, which is no longer served")
+            }
             Self::Immutable(paths) => write!(f, "cannot be changed: {}", paths.join(", ")),
             Self::Refused(paths) if paths.is_empty() => f.write_str("refused as invalid"),
             Self::Refused(paths) => write!(f, "refused as invalid: {}", paths.join(", ")),

@@ -31,9 +31,9 @@ pub enum Warning {
 impl std::fmt::Display for Warning {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Duplicate { object } => write!(f, "{object} is there more than once, the last one counts"),
+            Self::Duplicate { object } => write!(f, "{object} occurs more than once; the last one is used"),
             Self::DuplicateListKey { object, path, key } => {
-                write!(f, "{object}: {path} has {key} more than once, the last one counts")
+                write!(f, "{object}: {path} has {key} more than once; the last one is used")
             }
             Self::PatchWithoutObject { patch } => write!(f, "patches[{patch}] matches no object"),
         }

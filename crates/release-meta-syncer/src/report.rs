@@ -65,17 +65,17 @@ fn module_catalog(outcome: &Outcome<'_>) -> Condition {
             Status::False,
             Reason::PruneGuard,
             format!(
-                "so much of the hub's catalogue is missing that {frozen} copies on the target are left as they are: publish \
+                "so much of the hub's catalogue is missing that {frozen} copies on the target are not changed: publish \
                  it again; to remove copies, delete their objects on the hub while release-meta-syncer runs"
             ),
         ),
         // Without a number, which would change the message on every Kyma for each published module.
         Outcome::Synced { taken: [], .. } => {
-            (Status::True, Reason::CatalogSynced, "the catalogue is in step".to_owned())
+            (Status::True, Reason::CatalogSynced, "the catalogue is up to date".to_owned())
         }
         Outcome::Synced { desired, taken, .. } => {
             let message = format!(
-                "{} of {desired} objects are in step; left alone because somebody else made them: {}",
+                "{} of {desired} objects are up to date; not changed, because others created them: {}",
                 desired - taken.len(),
                 list(taken)
             );
@@ -97,7 +97,7 @@ fn list(keys: &[Key]) -> String {
 
 /// Returns the message about copies that are still being deleted.
 pub(crate) fn removal_message(remaining: &[Key]) -> String {
-    format!("waiting until {} are gone from the target", list(remaining))
+    format!("waiting until {} are deleted from the target", list(remaining))
 }
 
 /// Returns the message about a CRD that stays because users have objects of its kind.

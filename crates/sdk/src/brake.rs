@@ -182,7 +182,7 @@ impl Brake {
 
     async fn stop(&self, state: &mut BrakeState, what: &str) -> Failure {
         let BrakeInner { operator, name, makes, .. } = &*self.inner;
-        let why = format!("{operator} {what}; if the deletions are meant, delete this Pause");
+        let why = format!("{operator} {what}; if the deletions are intended, delete this Pause");
         let stopped = || Failure::new(Reason::MassDeletion, format!("Pause {name}: {why}"));
         if state.is_on {
             return stopped();
@@ -251,7 +251,8 @@ fn moment() -> ClockReading {
 }
 
 /// Message of the brake after its record was lost.
-const RECORD_LOST: &str = "cannot tell on how many targets it deleted lately, since its record was lost";
+const RECORD_LOST: &str =
+    "cannot determine on how many targets it deleted objects recently, because its record was lost";
 
 fn over(limit: usize, all: usize) -> String {
     format!("would delete on more than {limit} of {all} targets within 10 minutes")

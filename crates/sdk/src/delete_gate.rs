@@ -73,7 +73,7 @@ impl<'a> DeleteRequest<'a> {
             |why: &str| Some(Failure::new(Reason::DeletionRefused, format!("{}: {why}", self.describe())));
         if self.live.uid.as_deref().unwrap_or_default().is_empty() || self.name().is_empty() {
             return refused(
-                "it has no uid, so it cannot be told from another object of its name; not deleted",
+                "it has no uid, so it cannot be distinguished from another object of its name; not deleted",
             );
         }
         if !self.is_authored() {

@@ -264,7 +264,7 @@ impl<C: Component> Driver<C> {
         let events = &self.runtime.events;
         match (ready, condition.reason.class()) {
             (Some((status, _)), _) if status == "True" => {
-                events.normal(resource, condition.reason, "Reconcile", "the module is as desired");
+                events.normal(resource, condition.reason, "Reconcile", "the module is in its desired state");
             }
             (_, Some(_)) => {
                 events.warning(resource, condition.reason, "Reconcile", &condition.message);

@@ -222,7 +222,7 @@ impl Pauses {
             for name in snapshot.missing.difference(&before.1) {
                 tracing::warn!(
                     pause = name,
-                    "the hub lacks this Pause, which stays in force: create it again under its name, then delete it to lift it"
+                    "the hub lacks this Pause, which stays in force: create it again under its name, then delete it to end it"
                 );
             }
             before != (snapshot.pauses.len(), snapshot.missing.clone())
@@ -338,14 +338,14 @@ mod tests {
         let writes = || pauses.paused_operations(&component).writes().map(ToOwned::to_owned);
         pauses.applied(Box::new(Pause::new("maintenance", PauseSpec::default())));
         pauses.keep(&BTreeSet::from(["maintenance".to_owned()]));
-        assert_eq!(writes().unwrap(), "Pause maintenance holds");
+        assert_eq!(writes().unwrap(), "Pause maintenance is in force");
         for _ in 0..2 {
             pauses.keep(&BTreeSet::new());
             let message = writes().unwrap();
             assert!(message.contains("the hub lacks it") && message.contains("create it again"), "{message}");
         }
         pauses.applied(Box::new(Pause::new("maintenance", PauseSpec::default())));
-        assert_eq!(writes().unwrap(), "Pause maintenance holds", "created again");
+        assert_eq!(writes().unwrap(), "Pause maintenance is in force", "created again");
         pauses.gone("maintenance");
         assert_eq!(writes(), None);
     }

@@ -85,7 +85,7 @@ impl Component for Hello {
         if server && greeting {
             return Ok(Removal::Done);
         }
-        Ok(Removal::waiting(format!("waiting for the end of {NAMESPACE}/{name}")))
+        Ok(Removal::waiting(format!("waiting for the deletion of {NAMESPACE}/{name}")))
     }
 }
 

@@ -111,7 +111,7 @@ impl Scenario<'_> {
         self.both_say("serverless", &named).await?;
         self.both_say("keda", "delete these first: ScaledObject default/mine").await?;
         let place = format!("{}/{}", own.namespace().unwrap_or_default(), own.name_any());
-        let waits = format!("waiting until these are gone: {}.{} {place}", MANAGED.kind, MANAGED.group);
+        let waits = format!("waiting until these are deleted: {}.{} {place}", MANAGED.kind, MANAGED.group);
         self.both_say("template-operator", &waits).await?;
         let found = MANAGED.api(self, &own.namespace().unwrap_or_default()).get(&own.name_any()).await?;
         ensure!(found.metadata.deletion_timestamp.is_some(), "the module's own object is deleted first");

@@ -177,16 +177,18 @@ impl fmt::Display for Refusal {
         match self {
             Self::Unauthorized => f.write_str("the credentials are refused"),
             Self::Forbidden => f.write_str("the roles do not allow it"),
-            Self::QuotaExceeded(name) => write!(f, "quota {name} has no room"),
+            Self::QuotaExceeded(name) => write!(f, "quota {name} is exceeded"),
             Self::NamespaceTerminating => f.write_str("the namespace is being deleted"),
             Self::Denied(by) => write!(f, "denied by {by}"),
             Self::WebhookFailed(name) => write!(f, "webhook {name} did not answer"),
             Self::ConversionFailed(kind) => write!(f, "the conversion webhook for {kind} did not answer"),
             Self::NoDryRun(name) => write!(f, "webhook {name} does not support dry runs"),
             Self::NotFound => f.write_str("not found"),
-            Self::Conflict => f.write_str("changed by another writer meanwhile"),
+            Self::Conflict => f.write_str("changed by another writer in the meantime"),
             Self::Expired => f.write_str("the list expired"),
-            Self::VersionGone(version) => write!(f, "its fields are on record in {version}, which is gone"),
+            Self::VersionGone(version) => {
+                write!(f, "its managedFields have version {version}, which is no longer served")
+            }
             Self::Immutable(paths) => write!(f, "cannot be changed: {}", paths.join(", ")),
             Self::Invalid(paths) if paths.is_empty() => f.write_str("refused as invalid"),
             Self::Invalid(paths) => write!(f, "refused as invalid: {}", paths.join(", ")),

@@ -141,8 +141,7 @@ fn a_record_that_cannot_be_read_is_left_as_it_is_and_its_content_is_sent_anew() 
     assert_eq!(inventory(&component(edited)), Err(PackedError::Base64));
     let failure = recorded.encoding.explain(Failure::new(Reason::TargetForbidden, "listing Secrets: no"));
     assert_eq!(failure.reason, Reason::TargetForbidden);
-    let expected =
-        "status.packedObjects is not base64, so the target has to be searched: listing Secrets: no";
+    let expected = "status.packedObjects is not base64, so the target must be searched: listing Secrets: no";
     assert_eq!(failure.message, expected);
     recorded.encoding = InventoryEncoding::Plain;
     recorded.inventory = maps(1).inventory;

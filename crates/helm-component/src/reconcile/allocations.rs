@@ -50,7 +50,7 @@ impl Pass<'_> {
         }
         let gone: Vec<String> = removal.gone.iter().map(ToString::to_string).collect();
         let note = format!(
-            "deleted before the apply, since the new revision needs its port or address: {}",
+            "deleted before the apply, because the new revision needs its port or address: {}",
             gone.join(", ")
         );
         self.context.events.normal(&*self.context.resource, Reason::Progressing, "Apply", &note);

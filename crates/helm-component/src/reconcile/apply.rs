@@ -291,7 +291,7 @@ pub(super) fn has_component(live: &BTreeMap<String, String>, own: &str) -> Resul
         return Ok(());
     }
     let message =
-        "the hub's list of components lacks this component, so it does not show which others are gone";
+        "the hub's list of components lacks this component, so it does not prove that others are deleted";
     Err(Failure::new(Reason::HubUnavailable, message))
 }
 

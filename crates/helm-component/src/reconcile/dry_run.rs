@@ -71,7 +71,7 @@ impl DryRunState {
     /// Waits until the watches deliver something.
     pub(super) async fn wait_for_watches(&self, pass: &Pass<'_>) -> Result<(), Failure> {
         let silent =
-            |_| Failure::new(Reason::TargetTimeout, "the target's watches do not show what is there");
+            |_| Failure::new(Reason::TargetTimeout, "the watches on the target did not deliver its objects");
         tokio::time::timeout_at(self.sync_deadline, pass.context.woken()).await.map_err(silent)
     }
 

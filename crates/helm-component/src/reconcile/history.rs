@@ -239,7 +239,7 @@ pub(super) async fn deployed(secrets: &Api<Secret>, release: &str) -> Result<Opt
         Ok(listed) => listed,
         Err(error) if is_forbidden(&error) => {
             tracing::info!(release, %error,
-                "Secrets may not be listed, so Helm's record of a release is not looked for");
+                "Secrets may not be listed, so no Helm record of a release is searched for");
             return Ok(None);
         }
         Err(error) => return Err(unlisted(error)),

@@ -71,7 +71,7 @@ impl Pass<'_> {
         self.store_record(event, Some(run.clone())).await?;
         if let Some(left) = self.await_hooks(&own, &self.mark(&run)) {
             self.done.hook_left = Some(left);
-            return Ok(Some(format!("the watch that shows how {event} hooks end")));
+            return Ok(Some(format!("the watch that shows the results of {event} hooks")));
         }
         let waiting = self.in_turn(event, &own, run).await?;
         if waiting.is_none() {

@@ -233,7 +233,7 @@ impl Pass<'_> {
         self.state.recorded.inventory = removal.remaining(before);
         self.settle(removal.gone.iter().chain(removal.kept.keys()));
         self.done.kept.extend(removal.kept.keys().cloned());
-        self.report_objects("no longer served, forgotten: ", &named(&removal.unserved));
+        self.report_objects("no longer served, and removed from the inventory: ", &named(&removal.unserved));
         let left = left(removal, &self.hook_identities());
         self.report_objects(LEFT_OBJECTS_PREFIX, &left);
         self.state.recorded.left.retain(|said| !left.contains(said));

@@ -16,7 +16,7 @@ use crate::removal_hooks;
 use crate::state_secret::StateSecret;
 
 /// Advice for a removal whose hooks cannot be loaded.
-const REMEDY: &str = "spec.hooks: Skip lets the removal go on without its hooks";
+const REMEDY: &str = "set spec.hooks to Skip to continue the removal without its hooks";
 
 /// Change of the stored hooks by the apply of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,10 @@ impl Pass<'_> {
         let desired = match self.state.loaded.clone() {
             Some(loaded) => loaded,
             None => self.loaded().await.map_err(|failure| Failure {
-                message: format!("{}; the hooks of the removal come from it, and {REMEDY}", failure.message),
+                message: format!(
+                    "{}; the removal needs the hooks of the chart: correct this, or {REMEDY}",
+                    failure.message
+                ),
                 ..failure
             })?,
         };
@@ -77,8 +80,8 @@ impl Pass<'_> {
             return Ok(desired.prepared);
         }
         let message = format!(
-            "the hooks of the removal are those of the release that is installed, which was not kept, and the spec asks \
-             for another one: ask for the installed one again, or {REMEDY}"
+            "the removal needs the hooks of the installed release, which was not stored, and the spec \
+             requests another release: request the installed one again, or {REMEDY}"
         );
         Err(Failure::new(Reason::HookFailed, message))
     }

@@ -100,7 +100,7 @@ impl Pass<'_> {
         }
         self.state.loaded = Some(self.loaded().await?);
         self.rescope();
-        self.state.loaded.clone().ok_or_else(|| Failure::new(Reason::Internal, "the content got lost"))
+        self.state.loaded.clone().ok_or_else(|| Failure::new(Reason::Internal, "the loaded content was lost"))
     }
 
     /// Rolls back to the stored release, since the desired one failed. Written to the hub before any object is applied.

@@ -147,7 +147,9 @@ impl Pass<'_> {
 /// Returns the failure of an object whose namespace is being deleted.
 pub(super) fn fault_of(object: Option<&Identity>, namespace: &str) -> Failure {
     let object = object.map(|object| format!("{object}: ")).unwrap_or_default();
-    let message = format!("{object}the namespace {namespace} is being deleted; work goes on once it is gone");
+    let message = format!(
+        "{object}the namespace {namespace} is being deleted; the operator continues once it is deleted"
+    );
     Failure::new(Reason::NamespaceTerminating, message)
 }
 

@@ -35,10 +35,10 @@ pub(super) fn rendered(pass: &Pass<'_>, seen: &Observed, stop_reason: &StopReaso
         notes.push(format!("the chart has hooks that are not run: {}", list(&skipped)));
     }
     if loaded.uses_lookup {
-        notes.push("the chart calls `lookup`, which finds nothing here".to_owned());
+        notes.push("the chart calls `lookup`, which always returns nothing here".to_owned());
     }
     if let Some(why) = &loaded.store_failure {
-        notes.push(format!("the chart has values by chance, and its render is not kept: {why}"));
+        notes.push(format!("the render of the chart is not deterministic, and it is not stored: {why}"));
     }
     if !loaded.prepared.warnings.is_empty() {
         notes.push(list(&loaded.prepared.warnings));
@@ -92,7 +92,7 @@ pub(super) fn applied(seen: &Observed, stop_reason: &StopReason) -> Condition {
     }
     let drifted = observe::drifted(seen);
     let drifted = (seen.drift == DriftMode::Warn && !drifted.is_empty())
-        .then(|| format!("changed by others and left so: {}", list(&drifted)));
+        .then(|| format!("changed by others and not corrected: {}", list(&drifted)));
     let taken = seen.as_found.as_deref().map(as_found_message);
     let message: Vec<String> = taken.into_iter().chain(drifted).chain(seen.unrecorded.clone()).collect();
     Condition::new(types::APPLIED, Status::True, Reason::Succeeded)
@@ -141,7 +141,7 @@ pub(super) fn healthy(seen: &Observed, stop_reason: &StopReason) -> Condition {
         return Condition::new(types::HEALTHY, Status::False, reason).with_message(list(&waiting));
     }
     if seen.awaits_news() {
-        let message = format!("not seen since they were applied: {}", list(&seen.unreported()));
+        let message = format!("not observed since they were applied: {}", list(&seen.unreported()));
         return Condition::new(types::HEALTHY, Status::Unknown, Reason::Progressing).with_message(message);
     }
     let absent = seen.unapplied();

@@ -68,7 +68,7 @@ impl StatusSummary {
     pub(super) fn rolled_back(&self) -> Failure {
         let failure = self.rollback.as_ref().map(RollbackReport::rolled_back);
         let mut failure =
-            failure.unwrap_or_else(|| Failure::new(Reason::Internal, "what was gone back to got lost"));
+            failure.unwrap_or_else(|| Failure::new(Reason::Internal, "the rollback target was lost"));
         failure.retry_after = [failure.retry_after, self.hook, self.again].into_iter().flatten().min();
         failure
     }
@@ -118,7 +118,7 @@ pub(super) fn test_success(pass: &Pass<'_>) -> Option<Condition> {
                 told(Status::Unknown, Reason::Progressing, waiting.unwrap_or_default())
             }
             None => {
-                let message = "the requested tests run once everything is as desired";
+                let message = "the requested tests run once the component is Ready";
                 told(Status::Unknown, Reason::Progressing, message.to_owned())
             }
         };
@@ -126,7 +126,8 @@ pub(super) fn test_success(pass: &Pass<'_>) -> Option<Condition> {
     let record = pass.state.recorded.tests.as_ref()?;
     let succeeded = record.succeeded.clone().unwrap_or_default();
     if !tests_are_of_this(pass) {
-        let message = "the tests that ran were of another release, or were not asked for to the end";
+        let message =
+            "the last tests ran for another release, or their request was withdrawn before they ended";
         return told(Status::Unknown, Reason::Progressing, message.to_owned());
     }
     match record.phase {

@@ -123,15 +123,12 @@ fn adopted_objects_that_differ_are_named_with_the_remedy() {
     let mut seen = running(vec![object(deployment())]);
     seen.drift = DriftMode::Warn;
     seen.as_found = Some(vec![]);
-    assert_eq!(
-        applied(&seen, &StopReason::Ready).message,
-        "taken over from another system, and nothing differs"
-    );
+    assert_eq!(applied(&seen, &StopReason::Ready).message, "adopted from another system; nothing differs");
     seen.as_found = Some(vec![deployment().to_string()]);
     seen.unrecorded = Some("Helm's record would be too large".to_owned());
     let message = applied(&seen, &StopReason::Ready).message;
     assert!(
-        message.contains("though they differ: Deployment.apps here/d; ")
+        message.contains("although they differ: Deployment.apps here/d; ")
             && message.contains("drift.mode: Correct"),
         "{message}"
     );

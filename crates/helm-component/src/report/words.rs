@@ -15,23 +15,23 @@ pub(super) fn stray_message(manager: &str) -> String {
 pub(super) fn newer_message(found: &str) -> String {
     format!(
         "the target runs version {found}, which is newer than the desired one, as after a restore of the hub from a \
-         backup: nothing is changed until {found} or newer is desired; to go back all the same, confirm with the \
-         annotation {ALLOW_DOWNGRADE}=<metadata.generation>"
+         backup: nothing is changed until {found} or newer is desired; to downgrade anyway, confirm with \
+         the annotation {ALLOW_DOWNGRADE}=<metadata.generation>"
     )
 }
 
 pub(super) fn newer_installation_message(found: &str) -> String {
     format!(
-        "a user installed version {found}, which is newer than the desired one: it is left as it is until {found} or \
-         newer is desired; to go back all the same, confirm with the annotation \
+        "a user installed version {found}, which is newer than the desired one: it is not changed until \
+         {found} or newer is desired; to downgrade anyway, confirm with the annotation \
          {ALLOW_DOWNGRADE}=<metadata.generation>"
     )
 }
 
 pub(super) fn unknown_installation_message(object: &str) -> String {
     format!(
-        "{object} is installed already, not by us, and nothing tells its version: it is left as it is; give it the label \
-         {APP_VERSION}, or confirm with the annotation {ALLOW_DOWNGRADE}=<metadata.generation>"
+        "{object} is already installed, not by helm-component, and its version is unknown: it is not \
+         changed; set its label {APP_VERSION}, or confirm with the annotation {ALLOW_DOWNGRADE}=<metadata.generation>"
     )
 }
 
@@ -46,17 +46,17 @@ pub(super) fn with_left(message: String, left: &[String]) -> String {
 
 pub(super) fn as_found_message(differing: &[String]) -> String {
     if differing.is_empty() {
-        return "taken over from another system, and nothing differs".to_owned();
+        return "adopted from another system; nothing differs".to_owned();
     }
     format!(
-        "taken over from another system as they are, though they differ: {}; the next change of the component puts them \
-         right, or drift.mode: Correct",
+        "adopted from another system unchanged, although they differ: {}; the next change of the component \
+         corrects them, or drift.mode: Correct",
         list(differing)
     )
 }
 
 pub(super) fn flapping_message(names: &[String]) -> String {
-    format!("changed by somebody else again and again, and left so for a while: {}", list(names))
+    format!("changed repeatedly by another field manager, and not corrected for a while: {}", list(names))
 }
 
 pub(super) fn missing_message(kinds: &[String]) -> String {

@@ -153,7 +153,7 @@ async fn e34_e38_removal_waits_for_user_object_then_default_finalizer() -> Resul
     let components = world.components()?;
     until("the default one is waited for", DEADLINE, || async {
         let ready = ready_of(&components.get("manor").await?);
-        Ok(ready.filter(|(_, _, message)| message == "waiting until these are gone: House default"))
+        Ok(ready.filter(|(_, _, message)| message == "waiting until these are deleted: House default"))
     })
     .await?;
     assert!(world.on_target("v1", "ConfigMap", "manor-system", "manor").await?.is_some());

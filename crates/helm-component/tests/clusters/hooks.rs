@@ -333,7 +333,7 @@ async fn a_hook_may_not_take_longer_than_it_may_nor_take_what_is_somebody_elses(
     world.apply("theirs", wished(&source, "theirs", "low")).await?;
     let refused = world.ready("theirs", "False", "HookFailed").await?;
     let (_, _, message) = ready_of(&refused).context("Ready")?;
-    assert!(message.contains("no hook made it"), "{message}");
+    assert!(message.contains("no hook created it"), "{message}");
     let settings = world.on_target("v1", "ConfigMap", "theirs", "settings").await?.context("theirs")?;
     assert_eq!(settings.data["data"], json!({"mine": "yes"}));
 

@@ -270,6 +270,12 @@ async fn an_object_that_went_with_its_kind_is_forgotten_and_people_are_told() ->
         Ok((!notes.is_empty()).then_some(notes))
     })
     .await?;
-    assert_eq!(told, [(1, "no longer served, forgotten: Candle.kinds.example.org burnt/one".to_owned())]);
+    assert_eq!(
+        told,
+        [(
+            1,
+            "no longer served, and removed from the inventory: Candle.kinds.example.org burnt/one".to_owned()
+        )]
+    );
     Ok(())
 }

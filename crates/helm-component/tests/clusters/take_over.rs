@@ -147,13 +147,13 @@ async fn equal_release_is_adopted_unchanged_until_first_upgrade() -> Result<()> 
     let found = adoption(&component).context("adopted")?;
     assert_eq!((found.from, found.revision, found.differing_count), (vec!["Helm".to_owned()], Some(1), None));
     let (_, _, message) = condition_of(&component, "Applied").context("Applied")?;
-    assert_eq!(message, "taken over from another system, and nothing differs");
+    assert_eq!(message, "adopted from another system; nothing differs");
 
     edit(world, "equal", "edited").await?;
     until("the edit is reported", DEADLINE, || async {
         let component = world.components()?.get("equal").await?;
         let applied = condition_of(&component, "Applied");
-        Ok(applied.filter(|(_, _, message)| message.contains("left so: ConfigMap equal/settings")))
+        Ok(applied.filter(|(_, _, message)| message.contains("not corrected: ConfigMap equal/settings")))
     })
     .await?;
     assert_eq!(level(world, "equal", "settings").await?.as_deref(), Some("edited"));
@@ -328,7 +328,7 @@ async fn what_differs_is_named_and_put_right_where_somebody_says_so() -> Result<
         (Some(1), Some(vec!["ConfigMap drifted/settings".to_owned()]))
     );
     let (_, _, message) = condition_of(&component, "Applied").context("Applied")?;
-    assert!(message.contains("though they differ: ConfigMap drifted/settings"), "{message}");
+    assert!(message.contains("although they differ: ConfigMap drifted/settings"), "{message}");
 
     let corrects = json!({"values": {"level": "high"}, "drift": {"mode": "Correct"}});
     world.apply("drifted", spec(&source, "drifted", &corrects)).await?;

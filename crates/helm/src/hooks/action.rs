@@ -123,7 +123,7 @@ pub fn next_action(
     if live.is_own || live.recorded || (live.is_hook && hook.goes(DeletePolicy::BeforeCreation)) {
         return HookAction::Replace;
     }
-    HookAction::Failed("an object of this name exists and no hook made it; delete or rename it".to_owned())
+    HookAction::Failed("an object of this name exists and no hook created it; delete or rename it".to_owned())
 }
 
 /// Decides on the next step if the object of a hook is missing. A hook that has begun is never created twice, and
@@ -133,7 +133,7 @@ fn missing(state: &HookState, started: bool, overdue: bool) -> HookAction {
         HookState::Unreported if !started => HookAction::Create,
         // The stream reports slightly later than the read.
         HookState::Unreported | HookState::Running if !overdue => HookAction::Wait,
-        _ => HookAction::Failed("it is gone, and nobody saw how it ended".to_owned()),
+        _ => HookAction::Failed("it no longer exists, and its result was not observed".to_owned()),
     }
 }
 
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(gone(&HookState::Unreported, false, false), HookAction::Create);
         assert_eq!(gone(&HookState::Unreported, true, false), HookAction::Wait);
         assert_eq!(gone(&HookState::Running, false, false), HookAction::Wait);
-        let lost = HookAction::Failed("it is gone, and nobody saw how it ended".to_owned());
+        let lost = HookAction::Failed("it no longer exists, and its result was not observed".to_owned());
         assert_eq!(gone(&HookState::Unreported, true, true), lost);
         assert_eq!(gone(&HookState::Running, true, true), lost);
         for started in [false, true] {

@@ -135,7 +135,7 @@ impl Hook {
         }
         let weight = self.object.annotation(WEIGHT);
         if let Some(weight) = weight.filter(|text| text.trim().parse::<i64>().is_err()) {
-            warnings.push(format!("{WEIGHT} is no number ({weight}) and counts as 0"));
+            warnings.push(format!("{WEIGHT} is not a number ({weight}) and counts as 0"));
         }
         warnings
     }

@@ -230,7 +230,7 @@ fn skipped_hooks(stderr: &str) -> Vec<String> {
     let events: BTreeSet<String> =
         events.map(|events| events.chars().filter(is_word).take(100).collect::<String>()).collect();
     let warning = |events: String| {
-        format!("a hook is left out, since helm.sh/hook names an unknown event ({})", events.trim())
+        format!("a hook is ignored, because helm.sh/hook names an unknown event ({})", events.trim())
     };
     events.into_iter().map(warning).collect()
 }

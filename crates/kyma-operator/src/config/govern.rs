@@ -132,7 +132,7 @@ fn object(config: &Config, input: &Value, steps: &mut u64) -> Option<ModuleProbl
     let name = &config.name;
     if let Some(why) = &config.invalid {
         let message = format!(
-            "ModuleConfig {name} of this fleet cannot be used, and nothing is changed until it can: {why}"
+            "ModuleConfig {name} of this fleet is invalid, and nothing is changed until it is corrected: {why}"
         );
         return Some(ModuleProblem::error(Reason::ModuleConfigInvalid, message));
     }
@@ -142,6 +142,6 @@ fn object(config: &Config, input: &Value, steps: &mut u64) -> Option<ModuleProbl
         1 => String::new(),
         count => format!(" (and {} more)", count - 1),
     };
-    let message = format!("{first}{more}; so says ModuleConfig {name} of this fleet");
+    let message = format!("{first}{more}; required by ModuleConfig {name} of this fleet");
     Some(ModuleProblem::error(Reason::RuleViolated, message))
 }

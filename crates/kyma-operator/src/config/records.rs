@@ -66,8 +66,8 @@ pub(crate) fn missing_config_problem(name: &str) -> ModuleProblem {
         )
     } else {
         format!(
-            "ModuleConfig {name} is missing but still in force, so the module is not changed: create it again under \
-             this name to keep it, or create it and then delete it to lift it"
+            "ModuleConfig {name} is missing but still in force, so the module is not changed: create it \
+             again under this name to keep it, or create it and then delete it to end its effect"
         )
     };
     ModuleProblem::warning(Reason::ModuleConfigMissing, message)

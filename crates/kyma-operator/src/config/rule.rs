@@ -40,7 +40,7 @@ impl Rule {
                 self.message
             )),
             ExpressionResult::TooLarge => {
-                Some(format!("{} (the entry is too large to be judged: shorten its values)", self.message))
+                Some(format!("{} (the entry is too large to be evaluated: shorten its values)", self.message))
             }
         }
     }

@@ -102,7 +102,7 @@ fn the_user_reads_what_to_change_and_whose_rule_it_is() {
     let governed = governed(&specs, &json!({ "name": "keda" }));
     assert_eq!(
         governed.objection.unwrap().message,
-        "use channel regular (and 1 more); so says ModuleConfig strong of this fleet"
+        "use channel regular (and 1 more); required by ModuleConfig strong of this fleet"
     );
     let refused = |name: &str| governed.by.iter().any(|(by, refuses)| by == name && *refuses);
     assert!(refused("weak") && refused("strong") && !refused("fine"), "{:?}", governed.by);

@@ -28,7 +28,7 @@ fn sources() -> Sources {
         "name": "sample", "uid": "sample", "controller": true }]);
     let modules = json!([
         { "name": "keda", "state": "Warning", "version": "1.1.0", "reason": "RuleViolated",
-          "lastTransitionTime": "2026-06-01T00:00:00Z", "message": "stay; so says ModuleConfig gold of this fleet" },
+          "lastTransitionTime": "2026-06-01T00:00:00Z", "message": "stay; required by ModuleConfig gold of this fleet" },
         { "name": "gone", "state": "Error", "reason": "ModuleReleaseMetaMissing" },
     ]);
     Sources {

@@ -17,7 +17,7 @@ use crate::scope;
 use crate::state::State;
 
 /// Message for a release that asks for a staged rollout.
-const ROLLOUT_MESSAGE: &str = "spec.rollout asks for a staged rollout, which is not supported yet: installed modules keep their \
+const ROLLOUT_MESSAGE: &str = "spec.rollout requests a staged rollout, which is not supported yet: installed modules keep their \
     version; remove spec.rollout to upgrade all clusters at once";
 
 /// Follows all release metas until the process shuts down. Requires complete indexes.

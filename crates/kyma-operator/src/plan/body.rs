@@ -109,8 +109,7 @@ pub(crate) fn withheld(install: &Install) -> Option<&'static str> {
     let component = install.template.spec.component.as_ref()?;
     let adopt = component.spec.as_ref()?.get(ADOPT_FIELD)?;
     let is_withheld = kind_of(&install.template).is_helm() && *adopt == json!(Adopt::Always);
-    is_withheld
-        .then_some("component.spec.adopt: Always is not passed on, objects of another owner are left alone")
+    is_withheld.then_some("component.spec.adopt: Always is ignored; objects of another owner are not changed")
 }
 
 /// Returns a note for the status of a module whose values have no effect: the content of a module without a chart is
@@ -126,7 +125,7 @@ pub(crate) fn values_without_effect(install: &Install) -> Option<&'static str> {
     source::lay_over_component(&mut spec, &install.entry.central.component);
     source::complete(&mut spec, || default_source(install)).ok()?;
     let is_chart = spec.get("source")?.get("chart").is_some_and(|chart| !chart.is_null());
-    (!is_chart).then_some("values have no effect: the content of this module is no chart")
+    (!is_chart).then_some("values have no effect: the content of this module is not a chart")
 }
 
 /// Returns whether the schema of a component kind has this field in `spec`. The hub refuses unknown fields.

@@ -286,7 +286,7 @@ fn a_pause_holds_back_every_order_and_says_so() {
     let mut stage = Stage::new(&json!({ "name": "keda" }));
     let first = stage.plan(Decision::Install(install(json!({}))));
     stage.have(&first, |_| {});
-    stage.deletes_paused = Some("Pause p holds");
+    stage.deletes_paused = Some("Pause p is in force");
     let removal = Decision::Remove { reason: DeletionReason::Disabled, problem: None };
     for decision in [removal, Decision::Unmanage] {
         let plan = stage.plan(decision);

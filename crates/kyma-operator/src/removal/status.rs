@@ -30,7 +30,7 @@ fn blocking_problem(
         (DeletionStep::AwaitTarget { gone_at: Some(moment) }, _) => Some((
             Reason::AwaitingAccess,
             format!(
-                "the access Secret is gone: from {} on the cluster counts as gone",
+                "the access Secret no longer exists: from {} on, the cluster counts as deleted",
                 moment.strftime("%FT%TZ")
             ),
         )),

@@ -156,7 +156,7 @@ fn held_back(outcome: &Outcome<'_>, install: &Install, problem: &ModuleProblem) 
 
 /// Returns the line of the running version, with a message about the upgrade.
 fn awaiting(outcome: &Outcome<'_>, install: Option<&Install>, wait: &UpgradeWait) -> Line {
-    let gone = "the ModuleTemplate of the installed version is gone";
+    let gone = "the ModuleTemplate of the installed version no longer exists";
     let line = match install {
         Some(install) => installing(outcome, install, None),
         None => kept(outcome, &ModuleProblem::warning(Reason::ModuleTemplateMissing, gone)),
@@ -218,10 +218,10 @@ fn paused_progress(view: &ComponentView, ready: &ReadyView) -> (State, Reason, S
 fn unobserved(outcome: &Outcome<'_>, view: &ComponentView) -> (State, Reason, String) {
     let late = view.applied_at.is_some_and(|applied| outcome.now.duration_since(applied) >= outcome.deadline);
     if late {
-        let message = format!("no reconciler has looked at component {} ({})", view.name, view.kind);
+        let message = format!("no reconciler has observed component {} ({})", view.name, view.kind);
         return (State::Error, Reason::NoReconciler, message);
     }
-    (State::Processing, Reason::Progressing, "the component's reconciler has not looked at it yet".to_owned())
+    (State::Processing, Reason::Progressing, "the component's reconciler has not observed it yet".to_owned())
 }
 
 /// Returns the line of an unchanged component: the previous line with the problem.

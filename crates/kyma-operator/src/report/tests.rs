@@ -185,13 +185,13 @@ fn missing_access_is_reported_with_its_time_until_it_returns() {
 #[test]
 fn a_kyma_that_is_left_alone_says_so_and_keeps_the_rest() {
     let before = status(&inputs(&KymaStatus::default(), &[line_in(State::Ready, Reason::Ready)], at(0)));
-    let after = skipped_status(&before, Some(2), (Reason::Paused, "Pause p holds"), at(9));
+    let after = skipped_status(&before, Some(2), (Reason::Paused, "Pause p is in force"), at(9));
     let ready = of(&after, types::READY);
     assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("Unknown", "Paused"));
     assert_eq!((after.state, &after.modules), (before.state, &before.modules));
     assert_eq!(of(&after, types::MODULES), of(&before, types::MODULES));
     assert_eq!(
-        skipped_status(&after, Some(2), (Reason::Paused, "Pause p holds"), at(99)),
+        skipped_status(&after, Some(2), (Reason::Paused, "Pause p is in force"), at(99)),
         after,
         "said once"
     );

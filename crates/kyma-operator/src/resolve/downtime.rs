@@ -21,7 +21,7 @@ pub(super) fn decide(
         Ok(window) => window,
         Err(why) => {
             let message = format!(
-                "version {} of module {} needs a maintenance window, and nobody knows when there is one: {why}",
+                "version {} of module {} needs a maintenance window, and none is known: {why}",
                 install.version, install.release.module
             );
             let problem = ModuleProblem::error(Reason::MaintenanceWindowUnknown, message);

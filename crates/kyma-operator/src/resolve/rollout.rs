@@ -19,8 +19,8 @@ pub(super) fn check_upgrade(
 pub(super) fn not_supported(install: &Install) -> ModuleProblem {
     let (module, version) = (&install.release.module, &install.version);
     let message = format!(
-        "version {version} of module {module} is not installed: spec.rollout of its ModuleReleaseMeta asks for a staged \
-         rollout, which is not supported yet; remove spec.rollout to upgrade all clusters at once"
+        "version {version} of module {module} is not installed: spec.rollout of its ModuleReleaseMeta \
+         requests a staged rollout, which is not supported yet; remove spec.rollout to upgrade all clusters at once"
     );
     ModuleProblem::warning(Reason::NotYetSupported, message)
 }

@@ -24,8 +24,9 @@ pub(super) fn check_content(
 
 fn problem(module: &str, version: &str, template: &Template) -> ModuleProblem {
     let message = format!(
-        "ModuleTemplate {} was deleted and created again with other content than version {version} of module {module} \
-         was installed with: nothing is changed until it has its former content; publish other content as a new version",
+        "ModuleTemplate {} was deleted and created again with content that differs from the installed \
+         version {version} of module {module}: nothing is changed until its former content is restored; \
+         publish other content as a new version",
         template.name
     );
     ModuleProblem::warning(Reason::ModuleTemplateChanged, message)

@@ -45,7 +45,8 @@ impl fmt::Display for UpgradeWait {
             }
             Self::Approval { version, deadline, .. } => {
                 write!(f, "version {version} waits for approval: set upgrade.approved to it")?;
-                deadline.map_or(Ok(()), |deadline| write!(f, "; without that it comes on {deadline}"))
+                deadline
+                    .map_or(Ok(()), |deadline| write!(f, "; without approval it is installed on {deadline}"))
             }
         }
     }

@@ -45,7 +45,7 @@ pub(super) fn check_adoptable(
         AdoptionPolicy::Never => owner.is_some() || label(HOOK_OF) != Some(us),
     };
     if refused {
-        let owner = owner.unwrap_or("somebody else").to_owned();
+        let owner = owner.unwrap_or("another owner").to_owned();
         return Err(Refusal::OwnedByOther { object: target.identity.clone(), owner });
     }
     Ok(())

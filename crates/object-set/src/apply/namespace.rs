@@ -52,7 +52,7 @@ pub(super) async fn apply_namespace(
         LiveState::Absent | LiveState::PresumedAbsent => {
             match create_namespace(desired, Some(owner)).await? {
                 Some(uid) => (uid, true, true),
-                None => return Ok((Outcome::Waiting("the namespace appeared meanwhile"), None)),
+                None => return Ok((Outcome::Waiting("the namespace was created in the meantime"), None)),
             }
         }
     };

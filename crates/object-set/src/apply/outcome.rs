@@ -145,11 +145,11 @@ impl fmt::Display for Outcome {
             Self::Unchanged => f.write_str("unchanged"),
             Self::Applied { created: true, .. } => f.write_str("created"),
             Self::Applied { created: false, .. } => f.write_str("applied"),
-            Self::AsIs { .. } => f.write_str("taken over as it is"),
+            Self::AsIs { .. } => f.write_str("adopted unchanged"),
             Self::Foreign(system) => write!(f, "{system} applied it"),
             Self::Missing(gvk) => write!(f, "the target does not serve {gvk}"),
             Self::Waiting(what) => write!(f, "waits: {what}"),
-            Self::Skipped => f.write_str("not tried after an earlier failure"),
+            Self::Skipped => f.write_str("skipped after an earlier failure"),
             Self::Refused(refusal) => refusal.fmt(f),
         }
     }

@@ -93,9 +93,11 @@ impl std::fmt::Display for NoDryRunReason {
         match self {
             Self::Namespace(name) => write!(f, "namespace {name} does not exist yet"),
             Self::Kind => f.write_str("its kind does not exist yet"),
-            Self::Recreation => f.write_str("it would be deleted and made anew"),
+            Self::Recreation => f.write_str("it would be deleted and recreated"),
             Self::Webhook(name) => write!(f, "webhook {name} does not support dry runs"),
-            Self::Version(version) => write!(f, "its fields are on record in {version}, which is gone"),
+            Self::Version(version) => {
+                write!(f, "its managedFields have version {version}, which is no longer served")
+            }
         }
     }
 }

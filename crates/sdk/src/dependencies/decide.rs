@@ -132,7 +132,7 @@ pub(crate) fn describe_holders<'a>(
     match (staying.as_slice(), going.as_slice()) {
         ([], []) => None,
         ([], going) => {
-            Some(DeletionBlockers::Going(format!("waiting until these are gone: {}", list(going))))
+            Some(DeletionBlockers::Going(format!("waiting until these are deleted: {}", list(going))))
         }
         (staying, _) => Some(DeletionBlockers::Staying(format!("these depend on it: {}", list(staying)))),
     }
@@ -236,7 +236,7 @@ mod tests {
         let going = describe_holders([(&a, true)].into_iter());
         assert_eq!(
             going,
-            Some(DeletionBlockers::Going("waiting until these are gone: HelmComponent a".to_owned()))
+            Some(DeletionBlockers::Going("waiting until these are deleted: HelmComponent a".to_owned()))
         );
         let staying = describe_holders([(&a, true), (&b, false)].into_iter());
         assert_eq!(

@@ -48,7 +48,7 @@ fn failure_with_account(account: Option<&ServiceAccount>, failure: Failure) -> F
 fn message_with_account(account: Option<&ServiceAccount>, reason: Reason, message: String) -> String {
     match account.filter(|_| reason == Reason::TargetForbidden) {
         Some(account) => format!(
-            "{message}; it was tried as {account}: grant that to this ServiceAccount on the target, or name another one"
+            "{message}; the request was sent as {account}: grant the right to this ServiceAccount on the target, or name another one"
         ),
         None => message,
     }
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(said.message, failure.message);
         assert!(
             failure.message.starts_with(
-                "creating Job here/j: the roles do not allow it; it was tried as \
+                "creating Job here/j: the roles do not allow it; the request was sent as \
              system:serviceaccount:kyma-system:installer: "
             ),
             "{failure}"

@@ -56,7 +56,7 @@ impl<C: Component> Driver<C> {
                 DeletionRequest::Unconfirmed { until } => return self.unconfirmed(&resource, until).await,
             },
             DeletionEffect::Unproven => {
-                let note = "deletionPolicy is Delete without a valid order of its Kyma: everything on the target stays";
+                let note = "deletionPolicy is Delete without a valid deletion request of its Kyma: everything on the target stays";
                 self.runtime.events.warning(&*resource, Reason::Orphaned, "Delete", note);
                 false
             }
@@ -128,7 +128,7 @@ impl<C: Component> Driver<C> {
         if let Some(default) = default
             && !default.delete(context).await?
         {
-            return Ok(Removal::waiting(format!("waiting for the end of {}", default.describe())));
+            return Ok(Removal::waiting(format!("waiting for the deletion of {}", default.describe())));
         }
         self.component.remove(context).await
     }

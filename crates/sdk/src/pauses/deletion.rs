@@ -195,7 +195,11 @@ mod tests {
         let new = with_uid("maintenance", PauseSpec::default(), "new");
         pauses.applied(Box::new(new.clone()));
         pauses.process_deletion(&former, true);
-        assert_eq!(writes().as_deref(), Some("Pause maintenance holds"), "another one was created since");
+        assert_eq!(
+            writes().as_deref(),
+            Some("Pause maintenance is in force"),
+            "another one was created since"
+        );
         pauses.process_deletion(&new, true);
         assert_eq!(writes(), None);
     }

@@ -52,11 +52,11 @@ impl PausedOperations {
         let why = pause.spec.reason.as_deref().filter(|reason| !reason.is_empty());
         let why = why.map_or_else(String::new, |reason| format!(": {reason}"));
         let missing = if is_missing {
-            " (the hub lacks it: create it again under its name, then delete it to lift it)"
+            " (the hub lacks it: create it again under its name, then delete it to end it)"
         } else {
             ""
         };
-        let message = || format!("Pause {} holds{why}{missing}", pause.name_any());
+        let message = || format!("Pause {} is in force{why}{missing}", pause.name_any());
         match pause.spec.scope {
             PauseScope::All => &mut self.writes,
             PauseScope::Deletes => &mut self.deletes,
@@ -291,7 +291,7 @@ mod tests {
             ("a", json!({"scope": "Deletes"})),
         ]);
         let paused_operations = snapshot.paused_operations("x", PauseSubject::NoKyma, at(0));
-        assert_eq!(paused_operations.writes(), Some("Pause b holds: incident 7"));
+        assert_eq!(paused_operations.writes(), Some("Pause b is in force: incident 7"));
         assert_eq!(paused_operations.deletes(), paused_operations.writes());
     }
 

@@ -115,7 +115,7 @@ async fn pause_that_the_garbage_collector_may_have_deleted_still_holds() -> Resu
             async move { Ok(holds) }
         }
     };
-    until("the Pause", Duration::from_secs(20), holds("Pause owned holds")).await?;
+    until("the Pause", Duration::from_secs(20), holds("Pause owned is in force")).await?;
     match pauses.delete("owned", &DeleteParams::default()).await {
         // A garbage collector may have been faster.
         Err(kube::Error::Api(status)) if status.is_not_found() => {}

@@ -124,7 +124,7 @@ fn a_refusal_names_the_policy_or_quota_and_nothing_else() {
     let rows = [
         (422, policy, Reason::WebhookDenied, "denied by labels"),
         (403, policy, Reason::WebhookDenied, "denied by labels"),
-        (403, quota, Reason::QuotaExceeded, "quota few has no room"),
+        (403, quota, Reason::QuotaExceeded, "quota few is exceeded"),
         (403, ending, Reason::NamespaceTerminating, "the namespace is being deleted"),
         (
             500,

@@ -99,7 +99,7 @@ async fn a_default_resource_is_removed_with_its_component_unless_a_user_created_
     until_recorded(&fixture, "created", "present", |record| record.uid.is_some()).await?;
 
     fixture.delete("created").await?;
-    fixture.until_ready_says("created", "waiting for the end of ConfigMap end-created").await?;
+    fixture.until_ready_says("created", "waiting for the deletion of ConfigMap end-created").await?;
     assert_eq!(fixture.greeting_on_target("created").await?.as_deref(), Some("Hello"), "the step waits");
     let release = json!({"metadata": {"finalizers": null}});
     maps.patch("end-created", &PatchParams::default(), &Patch::Merge(&release)).await?;

@@ -158,13 +158,13 @@ async fn a_pause_holds_for_what_it_names_and_no_longer_than_it_is_there() -> Res
     fixture.change("pause", json!({"text": "Good evening"})).await?;
     fixture.until_greeting("pause", Some("Good evening")).await?;
     fixture.change("pause", version("1.1.0")).await?;
-    fixture.until_ready_says("pause", "Pause freeze holds").await?;
+    fixture.until_ready_says("pause", "Pause freeze is in force").await?;
     assert_eq!(fixture.greeting_on_target("pause").await?.as_deref(), Some("Good evening"));
     fixture.resume("freeze").await?;
     fixture.until_greeting("pause", Some("Hello")).await?;
     fixture.pause("keep", "Deletes").await?;
     fixture.delete("pause").await?;
-    fixture.until_ready_says("pause", "Pause keep holds").await?;
+    fixture.until_ready_says("pause", "Pause keep is in force").await?;
     assert_eq!(fixture.greeting_on_target("pause").await?.as_deref(), Some("Hello"));
     fixture.resume("keep").await?;
     fixture.until_gone("pause").await?;

@@ -263,7 +263,12 @@ fn an_upgrade_that_waits_for_approval_is_told_beside_what_runs() {
     );
     let pending = line.status.pending_upgrade.unwrap();
     assert_eq!((pending.version.as_str(), pending.since.0), ("1.2.0", at(5)));
-    assert!(line.status.message.unwrap().contains("set upgrade.approved to it; without that it comes on"));
+    assert!(
+        line.status
+            .message
+            .unwrap()
+            .contains("set upgrade.approved to it; without approval it is installed on")
+    );
 }
 
 #[test]

@@ -103,9 +103,8 @@ mod tests {
 
     #[test]
     fn a_mandatory_module_names_the_pause_that_halts_it() {
-        let ready =
-            json!({"type": "Ready", "status": "Unknown", "reason": "Paused", "message": "Pause a holds"});
+        let ready = json!({"type": "Ready", "status": "Unknown", "reason": "Paused", "message": "Pause a is in force"});
         let open = judged(Some(json!({"state": "Processing", "conditions": [ready]}))).unwrap();
-        assert!(open.ends_with("waits for version 1.0.0: Paused: Pause a holds"), "{open}");
+        assert!(open.ends_with("waits for version 1.0.0: Paused: Pause a is in force"), "{open}");
     }
 }

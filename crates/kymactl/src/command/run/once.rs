@@ -219,7 +219,7 @@ mod tests {
 
     fn paused_kyma(modules: &serde_json::Value) -> Kyma {
         let condition = json!({
-            "type": "Ready", "status": "Unknown", "reason": "Paused", "message": "Pause freeze holds",
+            "type": "Ready", "status": "Unknown", "reason": "Paused", "message": "Pause freeze is in force",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         });
         serde_json::from_value(json!({
@@ -235,7 +235,7 @@ mod tests {
         for modules in [json!([]), json!([{"name": "keda", "state": "Ready"}])] {
             let kyma = paused_kyma(&modules);
             let open = missing(&kyma, &rows(std::iter::once(&kyma)), &BTreeMap::new());
-            let named = open.iter().filter(|text| text.contains("Paused: Pause freeze holds"));
+            let named = open.iter().filter(|text| text.contains("Paused: Pause freeze is in force"));
             assert_eq!(named.count(), 1, "{open:?}");
         }
     }

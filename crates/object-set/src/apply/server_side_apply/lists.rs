@@ -106,7 +106,7 @@ fn with_duplicate_keys(mut error: CallError, lists: &[ListAsWritten]) -> CallErr
 }
 
 fn conflict(identity: &Identity) -> kube::Error {
-    let text = format!("{identity} changed meanwhile");
+    let text = format!("{identity} changed in the meantime");
     let status = kube::core::Status::failure(&text, kube::core::response::reason::CONFLICT).with_code(409);
     kube::Error::Api(status.boxed())
 }

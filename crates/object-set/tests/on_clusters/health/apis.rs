@@ -21,7 +21,7 @@ async fn crds_and_api_services_report_when_they_are_served() -> Result<()> {
     bare.create(&absent).await?;
     let found = until("its availability is told", EVENT_TIMEOUT, || async {
         let found = assess(&serde_json::to_value(services.get(&format!("v1.{group}")).await?)?);
-        Ok((found.message != "it does not say yet that it is available").then_some(found))
+        Ok((found.message != "it does not report yet that it is available").then_some(found))
     });
     let found = found.await?;
     assert_eq!((found.status, found.message.as_str()), (InProgress, "Available is False: ServiceNotFound"));
