@@ -46,7 +46,7 @@ pub enum ArtifactError {
         cause: String,
     },
     /// The source answers with an error (5xx, 429 or a violation of the protocol).
-    #[error("{what} cannot be had now: the source answers HTTP {status}")]
+    #[error("{what} is not available now: the source answers HTTP {status}")]
     Unavailable {
         /// The artifact.
         what: String,
@@ -56,7 +56,7 @@ pub enum ArtifactError {
         retry_after: Option<Duration>,
     },
     /// Content differs from its digest.
-    #[error("{what} has digest {found}, {expected} was asked for")]
+    #[error("{what} has digest {found}, but {expected} was requested")]
     DigestMismatch {
         /// The artifact.
         what: String,
@@ -119,8 +119,8 @@ pub enum ArtifactError {
     },
     /// A host has an address in a range that needs a flag.
     #[error(
-        "{what}: {host} is or resolves to {range}, where no content source may be; name the host in \
-         --oci-private-hosts of helm-component if that is meant"
+        "{what}: {host} is or resolves to {range}, which is not allowed for content sources; to allow it, \
+         name the host in --oci-private-hosts of helm-component"
     )]
     AddressNotAllowed {
         /// The artifact.
@@ -152,7 +152,7 @@ pub enum ArtifactError {
         looked: &'static str,
     },
     /// The artifact is signed, and no signature is trusted.
-    #[error("{what} has no signature that counts: {flaws}")]
+    #[error("{what} has no valid signature: {flaws}")]
     Untrusted {
         /// The artifact.
         what: String,
@@ -161,8 +161,8 @@ pub enum ArtifactError {
     },
     /// The artifact is signed as another chart or version than the source names.
     #[error(
-        "{what} is signed as chart {chart}: push that to a repository of its name under a tag that is its version, \
-         or correct the source"
+        "{what} is signed as chart {chart}: push it to a repository of its name under a tag that equals its \
+         version, or correct the source"
     )]
     Misplaced {
         /// The artifact, by its source.

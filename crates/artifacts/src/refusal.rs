@@ -22,20 +22,20 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Host => f.write_str(
-                "which is not an allowed host; allow it with --oci-allowed-hosts of helm-component if that is meant",
+                "which is not an allowed host; to allow it, name it in --oci-allowed-hosts of helm-component",
             ),
             Self::PlainHttp => f.write_str(
-                "with an http:// address, and only https is allowed; if a proxy ends TLS for the server, set the \
+                "with an http:// address, but only https is allowed; if a proxy ends TLS for the server, set the \
                  server's external URL to its https address",
             ),
             Self::Scheme(scheme) if scheme == "oci" => f.write_str(
                 "with an oci:// address; write that address into the source instead of the repository's",
             ),
-            Self::Scheme(scheme) => write!(f, "with the scheme {scheme}, and only https is allowed"),
+            Self::Scheme(scheme) => write!(f, "with the scheme {scheme}, but only https is allowed"),
             Self::User => f.write_str(
                 "with a user or password in the address; put credentials into the pull secret instead",
             ),
-            Self::Content => f.write_str("and a request that sends content follows no redirect"),
+            Self::Content => f.write_str("but a request that sends content follows no redirect"),
         }
     }
 }

@@ -22,10 +22,10 @@ enum ChangeError {
     #[error("spec.{0}")]
     Patch(#[from] PatchError),
     /// The key is not valid for a label or annotation.
-    #[error("spec.commonMetadata.{field}: {key:.100} is no valid key")]
+    #[error("spec.commonMetadata.{field}: {key:.100} is not a valid key")]
     Key { field: &'static str, key: String },
     /// The operator or Helm sets this key.
-    #[error("spec.commonMetadata.{field}: {key} is set by the operator or by Helm; take another key")]
+    #[error("spec.commonMetadata.{field}: {key} is set by the operator or by Helm; use another key")]
     Reserved { field: &'static str, key: String },
     /// The value is not valid for a label or annotation.
     #[error("spec.commonMetadata.{field}: the value of {key} is not valid")]
@@ -168,7 +168,11 @@ mod tests {
         let labels = |key: &str, value: &str| json!({"commonMetadata": {"labels": {key: value}}});
         let annotations = |key: &str, value: &str| json!({"commonMetadata": {"annotations": {key: value}}});
         let rows = [
-            (labels("a b", "hush"), Reason::SpecInvalid, "spec.commonMetadata.labels: a b is no valid key"),
+            (
+                labels("a b", "hush"),
+                Reason::SpecInvalid,
+                "spec.commonMetadata.labels: a b is not a valid key",
+            ),
             (
                 labels("component.kyma-project.io/owner", "hush"),
                 Reason::SpecInvalid,

@@ -289,7 +289,7 @@ pub(crate) mod tests {
                 json!([{"apiVersion": "v1", "kind": "A", "current": "true"}, one(&json!({field: "status.phase =="}))]),
             );
             assert_eq!(failure.reason, Reason::SpecInvalid);
-            let place = format!("spec.health.expressions[1].{field} is no CEL: ");
+            let place = format!("spec.health.expressions[1].{field} is not valid CEL: ");
             assert!(failure.message.starts_with(&place), "{failure}");
             assert!(failure.message.len() < 300, "{failure}");
         }

@@ -24,7 +24,7 @@ pub(crate) enum InjectionError {
     #[error(transparent)]
     Copy(#[from] CopyError),
     #[error(
-        "Secret {secret} on the hub is for no module; name the module in its label {}={DEPLOYER}",
+        "Secret {secret} on the hub belongs to no module; name the module in its label {}={DEPLOYER}",
         labels::MODULE_NAME
     )]
     NoModule { secret: String },

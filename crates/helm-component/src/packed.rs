@@ -16,7 +16,10 @@ const MAX_UNPACKED_BYTES: u64 = 64 << 20;
 /// Why a text cannot be packed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum PackError {
-    #[error("its objects are {size} bytes packed, and a Secret holds {}: split the chart", MAX_PACKED_BYTES)]
+    #[error(
+        "its packed objects have {size} bytes, but a Secret holds at most {}: split the chart",
+        MAX_PACKED_BYTES
+    )]
     TooLarge { size: usize },
     #[error("its objects cannot be packed")]
     Unpackable,

@@ -25,11 +25,9 @@ const SHA256: &str = "sha256";
 /// Reason for which a stored release cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum StoredReleaseError {
-    #[error("Secret {secret} is gone; it is kept again with the next release that is Ready")]
+    #[error("Secret {secret} no longer exists; the next Ready release is stored again")]
     Gone { secret: String },
-    #[error(
-        "Secret {secret} does not hold what was kept in it; it is kept again with the next release that is Ready"
-    )]
+    #[error("Secret {secret} does not contain the stored release; the next Ready release is stored again")]
     Altered { secret: String },
 }
 

@@ -1,7 +1,7 @@
 //! ModuleConfigs of the hub's namespace and their effect on a user's entry. Pure.
 //!
 //! Several ModuleConfigs may apply to one module of a Kyma. The highest `priority` wins, then the name that sorts
-//! first; the rules of all ModuleConfigs apply. An invalid ModuleConfig (a rule that is no CEL) keeps its modules
+//! first; the rules of all ModuleConfigs apply. An invalid ModuleConfig (a rule that is not valid CEL) keeps its modules
 //! unchanged, rather than having no effect.
 
 use jiff::Timestamp;

@@ -12,7 +12,7 @@ const REFUSED_STATUS_RETRY_DELAY: std::time::Duration = std::time::Duration::fro
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     // Actions on the hub.
-    #[error("put our finalizer on Kyma {kyma}")]
+    #[error("add the finalizer to Kyma {kyma}")]
     Claim { kyma: KymaKey, source: kube::Error },
     #[error("write the status of Kyma {kyma}")]
     Report { kyma: KymaKey, source: kube::Error },
@@ -30,9 +30,9 @@ pub(crate) enum Error {
     InstallComponentCrd { name: String, source: kube::Error },
     #[error("apply {component}")]
     ApplyComponent { component: String, source: kube::Error },
-    #[error("order the removal of {component}")]
+    #[error("request the removal of {component}")]
     RequestRemoval { component: String, source: kube::Error },
-    #[error("take back the removal of {component}")]
+    #[error("withdraw the removal of {component}")]
     WithdrawRemoval { component: String, source: kube::Error },
     #[error("delete {component}")]
     DeleteComponent { component: String, source: kube::Error },
@@ -56,11 +56,11 @@ pub(crate) enum Error {
     ListKymas { source: kube::Error },
     #[error("read the target's Kyma")]
     FindKyma { source: kube::Error },
-    #[error("read our CRD")]
+    #[error("read the operator's CRD")]
     ReadKymaCrd { source: kube::Error },
     #[error("delete the target's Kyma")]
     DeleteKyma { source: kube::Error },
-    #[error("delete our CRD")]
+    #[error("delete the operator's CRD")]
     DeleteKymaCrd { source: kube::Error },
     #[error("delete the stamp")]
     DeleteStamp { source: kube::Error },
@@ -69,14 +69,14 @@ pub(crate) enum Error {
     #[error("copy the image-pull Secret")]
     CopyPullSecret { source: kube::Error },
     #[error(
-        "the target's Secret of this name is marked as another owner's, so it does not become the image-pull Secret"
+        "the target's Secret of this name is labelled with another owner, so it does not become the image-pull Secret"
     )]
     ClaimPullSecret,
     #[error("list policies with rules of ModuleConfigs")]
     ListPolicies { source: kube::Error },
     #[error("read policy {name}")]
     ReadPolicy { name: String, source: kube::Error },
-    #[error("bring policy {name} with rules of ModuleConfig {config}")]
+    #[error("apply policy {name} with rules of ModuleConfig {config}")]
     ApplyPolicy { name: String, config: String, source: kube::Error },
     #[error("delete policy {name}")]
     DeletePolicy { name: String, source: kube::Error },
@@ -84,7 +84,7 @@ pub(crate) enum Error {
     AwaitList,
     #[error("the target's Kyma has no uid")]
     ReadKyma,
-    #[error("the target's Kyma is not marked as this Kyma's, so it is not deleted")]
+    #[error("the target's Kyma is not labelled as this Kyma's, so it is not deleted")]
     ClaimKyma,
     #[error(transparent)]
     Gate(Failure),

@@ -67,9 +67,9 @@ struct Rule {
 /// Reason why a policy file is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PolicyError {
-    #[error("it is no maintenance policy: {0}")]
+    #[error("it is not a maintenance policy: {0}")]
     Parse(serde_json::Error),
-    #[error("rules[{rule}].match.{field} is no regular expression")]
+    #[error("rules[{rule}].match.{field} is not a regular expression")]
     Pattern { rule: usize, field: &'static str },
     #[error("rules[{rule}].windows[{window}]: {source}")]
     Window { rule: usize, window: usize, source: SpanError },

@@ -99,7 +99,7 @@ pub(crate) enum SelectionError {
     #[error("spec.modules is not a list of named modules")]
     Modules,
     /// There are more than [`limits::MODULES`] entries.
-    #[error("spec.modules has {0} entries; at most {max} are taken", max = limits::MODULES)]
+    #[error("spec.modules has {0} entries; at most {max} are allowed", max = limits::MODULES)]
     TooMany(usize),
     /// A module has two entries.
     #[error("spec.modules names {0} twice")]

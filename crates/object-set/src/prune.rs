@@ -91,13 +91,13 @@ pub enum PruneBlocked {
     #[error("nothing is removed before all of the new set is applied")]
     Incomplete,
     /// The new set is empty.
-    #[error("the new set is empty, {of} objects would go")]
+    #[error("the new set is empty; {of} objects would be deleted")]
     Empty {
         /// Number of existing objects.
         of: usize,
     },
     /// The new set is less than half as large.
-    #[error("the new set has {now} objects, the one before had {of}")]
+    #[error("the new set has {now} objects, the previous one had {of}")]
     Shrunken {
         /// Number of objects in the new set.
         now: usize,

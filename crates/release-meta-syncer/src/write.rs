@@ -130,7 +130,7 @@ pub(crate) async fn ensure_finalizer(state: &State, kyma: &Kyma) -> Result<(), F
     });
     let written =
         kymas(state, &key).patch_metadata(&key.name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await;
-    written.map(drop).map_err(|error| Failure::hub(&format!("put our finalizer on Kyma {key}"), &error))
+    written.map(drop).map_err(|error| Failure::hub(&format!("add the finalizer to Kyma {key}"), &error))
 }
 
 /// Removes the finalizer if it is still at the same index of the same object.

@@ -169,7 +169,7 @@ impl Access {
     pub async fn target(&self, reference: &SecretKeyRef) -> Result<Target, Failure> {
         let SecretKeyRef { name, key } = reference;
         if !is_object_name(name) {
-            let message = "the reference to the access Secret holds no name that a Secret can have";
+            let message = "the reference to the access Secret contains no valid name of a Secret";
             return Err(Failure::new(Reason::AccessInvalid, message));
         }
         // Taken before the read, so that a change during the read withdraws the new target.

@@ -27,7 +27,7 @@ pub enum CopyError {
     },
     /// The Secret is an access Secret, by its label.
     #[error(
-        "Secret {secret} on the hub is never copied: its label {} makes it the access to a target",
+        "Secret {secret} on the hub is never copied: its label {} makes it the access Secret of a target",
         labels::KYMA_NAME
     )]
     Access {

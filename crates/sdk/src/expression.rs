@@ -36,7 +36,7 @@ pub struct Expression {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExpressionError {
     /// The text is not valid CEL.
-    #[error("is no CEL: {0}")]
+    #[error("is not valid CEL: {0}")]
     Syntax(String),
     /// The text is nested deeper than 48 levels.
     #[error("is nested deeper than {MAX_DEPTH} levels: split it")]

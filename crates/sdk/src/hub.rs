@@ -53,7 +53,7 @@ pub enum HubError {
         name: &'static str,
     },
     /// The User-Agent is no valid header value.
-    #[error("{0:?} cannot be sent as User-Agent: POD_NAME has to be the name of a Pod")]
+    #[error("{0:?} cannot be sent as User-Agent: POD_NAME must be the name of a Pod")]
     Agent(String),
     /// No client can be created from the configuration.
     #[error("client for the hub: {}", describe_cause(.0))]

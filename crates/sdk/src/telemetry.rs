@@ -11,7 +11,7 @@ pub enum TelemetryError {
     #[error("--log-level: {0}")]
     Filter(#[from] tracing_subscriber::filter::ParseError),
     /// `--log-level` has a number, which Kyma Lifecycle Manager takes for how much is logged.
-    #[error("--log-level: {0} is a number; say error, warn, info, debug or trace")]
+    #[error("--log-level: {0} is a number; use error, warn, info, debug or trace")]
     Number(String),
 }
 

@@ -56,7 +56,7 @@ pub enum TargetError {
     Deadline(Duration),
     /// Calls are refused until the next successful probe, because several in a row failed. Reason and class are those
     /// of the cause, so that a condition does not change with every retry.
-    #[error("{cause}; calls are held back until it answers again")]
+    #[error("{cause}; no calls are sent until it answers again")]
     Suspended {
         /// Time until the next probe.
         retry_in: Duration,
@@ -64,10 +64,10 @@ pub enum TargetError {
         cause: Box<TargetError>,
     },
     /// The target requested fewer calls (429), or all slots for it stayed taken. Time to wait.
-    #[error("the target takes fewer calls than are asked of it")]
+    #[error("the target accepts fewer calls than requested")]
     Throttled(Duration),
     /// An answer that exceeds a limit, as sent or decoded.
-    #[error("the target's answer takes more than {0} bytes")]
+    #[error("the target's answer is larger than {0} bytes")]
     TooLarge(usize),
     /// An answer that redirects elsewhere. Never followed.
     #[error("the target answered with a redirect ({0}), which is not followed")]
@@ -100,7 +100,7 @@ pub enum TargetError {
         reason: Reason,
     },
     /// A proxy or load balancer in front of the target's API server refused the request.
-    #[error("something in front of the API server answered with status {0}, and the API server did not")]
+    #[error("a proxy in front of the API server answered with status {0}; the API server did not answer")]
     NotApiServer(u16),
     /// The API server is still loading the objects of a kind.
     #[error("the API server is still loading the objects of the kind")]
@@ -112,7 +112,7 @@ pub enum TargetError {
     #[error("{0}")]
     Refused(Box<Verdict>),
     /// The target's stamp is later than the last read record of the hub, and the hub's current record cannot be read.
-    #[error("the hub did not say what it has on record about the target")]
+    #[error("the hub did not return its record of the target")]
     Unconfirmed,
     /// The request could not be built: an internal error.
     #[error("the request to the target could not be built")]
@@ -135,7 +135,7 @@ pub enum TlsFault {
     #[error("its certificate is for another name")]
     OtherName,
     /// The certificate is one of an authority, and not in the kubeconfig itself.
-    #[error("its certificate is one of an authority (CA:TRUE) that the kubeconfig does not hold")]
+    #[error("its certificate is a CA certificate (CA:TRUE) that the kubeconfig does not contain")]
     Authority,
     /// The certificate is not for use by servers.
     #[error("its certificate is not for servers: its extended key usage lacks serverAuth")]

@@ -132,7 +132,7 @@ impl Unpacker {
             let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
             entry.read_to_end(&mut content).map_err(broken)?;
             if files.insert(path.clone(), content.into()).is_some() {
-                return Err(ArtifactError::invalid(what, format!("{} is in it twice", printable(&path))));
+                return Err(ArtifactError::invalid(what, format!("it contains {} twice", printable(&path))));
             }
         }
         Ok(files)

@@ -140,7 +140,7 @@ pub(crate) async fn read(
     }
     match source {
         ChartSource::Repository { name, .. } if *name != chart.metadata.name => {
-            Err(ArtifactError::invalid(format!("chart {name}"), "the archive holds another chart"))
+            Err(ArtifactError::invalid(format!("chart {name}"), "the archive contains another chart"))
         }
         _ => Ok(chart),
     }

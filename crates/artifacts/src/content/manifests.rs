@@ -63,7 +63,7 @@ pub(crate) fn yaml_of(what: &str, content: &Bytes, limits: &Limits) -> Result<By
             let problem = archive::other_format(&content);
             Err(ArtifactError::invalid(
                 what,
-                problem.unwrap_or_else(|| "neither YAML nor an archive of it".to_owned()),
+                problem.unwrap_or_else(|| "neither YAML nor an archive of YAML".to_owned()),
             ))
         };
     }
@@ -76,7 +76,7 @@ pub(crate) fn yaml_of(what: &str, content: &Bytes, limits: &Limits) -> Result<By
 pub(crate) fn join<'a>(what: &str, parts: impl Iterator<Item = &'a Bytes>) -> Result<Bytes, ArtifactError> {
     let parts: Vec<&Bytes> = parts.collect();
     match parts[..] {
-        [] => Err(ArtifactError::invalid(what, "there is no YAML in it")),
+        [] => Err(ArtifactError::invalid(what, "it contains no YAML")),
         [one] => Ok(one.clone()),
         _ => {
             let mut joined = Vec::new();
@@ -111,7 +111,7 @@ pub(crate) async fn read(gate: Gate<'_>, source: &ManifestsSource) -> Result<Man
         ManifestsSource::Oci(reference) => read_oci(gate, reference).await,
         ManifestsSource::Http { url, digest } => {
             let Gate { fetch, credentials, .. } = gate;
-            gate.unsignable("manifests at an address carry no signatures; put them into a registry")?;
+            gate.unsignable("manifests at an address have no signatures; push them to a registry")?;
             let wanted = (fetch.limits().blob, ContentFormat::YamlOrArchive);
             let (digest, content) = fetch.document(url, *digest, wanted, credentials).await?;
             let what = shown(url);
@@ -172,7 +172,7 @@ async fn yaml_of_layers(
     }
     if parts.is_empty() && !skipped.is_empty() {
         let skipped: Vec<String> = skipped.iter().map(|name| printable(name)).collect();
-        let problem = format!("no layer is YAML or an archive of it; left out: {}", skipped.join(", "));
+        let problem = format!("no layer is YAML or an archive of YAML; ignored: {}", skipped.join(", "));
         return Err(ArtifactError::invalid(what, problem));
     }
     join(what, parts.iter())

@@ -38,7 +38,7 @@ impl ContentFormat {
         }
         let problem = match self {
             _ if is_blank(content) => "the server's answer is empty",
-            Self::Archive => "the server's answer is no archive",
+            Self::Archive => "the server's answer is not an archive",
             Self::Yaml | Self::YamlOrArchive | Self::Any => "the server's answer is a page of HTML or XML",
         };
         ArtifactError::invalid(what, problem)

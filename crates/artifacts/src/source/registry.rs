@@ -131,7 +131,7 @@ impl Registry {
                 }
             }
         }
-        Err(ArtifactError::invalid(what, "it does not end"))
+        Err(ArtifactError::invalid(what, "the list does not end"))
     }
 
     /// Reads an index by tag.

@@ -9,7 +9,7 @@ pub(crate) enum Flaw {
     #[error("{0} is unreadable")]
     Unreadable(&'static str),
     /// The content is too large or missing, or has another digest.
-    #[error("its content cannot be had: {0}")]
+    #[error("its content is not available: {0}")]
     Content(String),
     /// The signature is for other content.
     #[error("it is for other content")]
@@ -18,16 +18,16 @@ pub(crate) enum Flaw {
     #[error("it is a statement of another kind, not a signature of the content")]
     OtherStatement,
     /// Made with a key that is not among the trusted ones, or not a signature at all.
-    #[error("it is by none of the trusted keys")]
+    #[error("it was made by none of the trusted keys")]
     OtherKey,
     /// A signature by key, where only identities count.
-    #[error("it is made with a key, and only identities are trusted")]
+    #[error("it was made with a key, but only identities are trusted")]
     NoKeys,
     /// A signature by certificate, where only keys count.
-    #[error("it is made with a certificate, and only keys are trusted")]
+    #[error("it was made with a certificate, but only keys are trusted")]
     NoIdentities,
     /// The key of the certificate did not make the signature.
-    #[error("it is not by the key of its certificate")]
+    #[error("it was not made with the key of its certificate")]
     NotByCertificate,
     /// No authority of the trust root issued the certificate, or not for signing code.
     #[error("its certificate does not lead to an authority of the trust root: {0}")]
@@ -39,7 +39,7 @@ pub(crate) enum Flaw {
     #[error("its certificate is in no certificate log of the trust root")]
     NoCertificateLog,
     /// The certificate belongs to another identity.
-    #[error("it is by another identity")]
+    #[error("it was made by another identity")]
     OtherIdentity,
     /// There is no entry in a transparency log.
     #[error("it is in no transparency log")]
@@ -48,7 +48,7 @@ pub(crate) enum Flaw {
     #[error("its transparency log is not in the trust root, or was not used at that time")]
     OtherLog,
     /// Without a signed time, the validity of the certificate is unknown.
-    #[error("neither its log entry nor a timestamp carries a time that somebody signed")]
+    #[error("neither its log entry nor a timestamp has a signed time")]
     NoTime,
     /// The timestamp is for another signature.
     #[error("its timestamp is for another signature")]
@@ -63,7 +63,7 @@ pub(crate) enum Flaw {
     #[error("the proof that the log has the entry is wrong")]
     LogProof,
     /// The entry is about another signature.
-    #[error("its log entry is about something else")]
+    #[error("its log entry is for other content")]
     OtherEntry,
     /// The provenance is for another archive.
     #[error("the provenance is for another archive")]

@@ -34,7 +34,7 @@ impl Gate<'_> {
     ) -> Result<(), ArtifactError> {
         let Some(trust) = self.trust else { return Ok(()) };
         if !trust.counts_signatures() {
-            let problem = "neither keys nor identities are trusted; a keyring is for charts alone";
+            let problem = "neither keys nor identities are trusted; a keyring applies only to charts";
             return Err(ArtifactError::verification(problem));
         }
         let passed = (digest, trust.digest());
@@ -74,8 +74,7 @@ impl Gate<'_> {
             return Ok(());
         }
         let what = reference.clone().pinned(digest).to_string();
-        let unsigned =
-            || ArtifactError::Unsigned { what: what.clone(), looked: "there is no provenance with it" };
+        let unsigned = || ArtifactError::Unsigned { what: what.clone(), looked: "it has no provenance" };
         let signed =
             if trust.counts_signatures() { self.manifest(reference, digest).await } else { Err(unsigned()) };
         match (signed, provenance) {
@@ -94,7 +93,7 @@ impl Gate<'_> {
         if self.keyring().is_some() {
             return Ok(());
         }
-        self.unsignable("charts of HTTP repositories carry provenance alone: name a keyring")
+        self.unsignable("charts of HTTP repositories have only provenance as signature: name a keyring")
     }
 
     /// Verifies an archive from a chart repository by the provenance beside it, before it is opened.
@@ -112,7 +111,7 @@ impl Gate<'_> {
             .await;
         match content {
             Err(ArtifactError::NotFound { .. }) => {
-                Err(ArtifactError::Unsigned { what, looked: "there is no provenance beside it" })
+                Err(ArtifactError::Unsigned { what, looked: "it has no provenance file" })
             }
             Err(error) => self.provenance(trust, keyring, &what, archive, Err(error)),
             Ok((digest, content)) => {

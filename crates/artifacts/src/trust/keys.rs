@@ -52,7 +52,7 @@ pub(super) fn parse(pem: &[u8]) -> Result<Vec<PublicKey>, ArtifactError> {
     for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem) {
         let (kind, der) = section.map_err(|_| unusable("not PEM"))?;
         if kind != SectionKind::PublicKey {
-            return Err(unusable("something else than PUBLIC KEY is among them"));
+            return Err(unusable("they contain a PEM block other than PUBLIC KEY"));
         }
         let key = PublicKey::from_der(&der).ok_or_else(|| {
             unusable("one is not ECDSA P-256 or P-384, RSA of 2048 bits or more, or Ed25519")
@@ -61,8 +61,8 @@ pub(super) fn parse(pem: &[u8]) -> Result<Vec<PublicKey>, ArtifactError> {
     }
     let begun = pem.windows(BEGIN.len()).filter(|window| *window == BEGIN).count();
     match keys.len() {
-        0 => Err(unusable("there is no PEM block PUBLIC KEY")),
-        count if count != begun => Err(unusable("something else than PUBLIC KEY is among them")),
+        0 => Err(unusable("they contain no PEM block PUBLIC KEY")),
+        count if count != begun => Err(unusable("they contain a PEM block other than PUBLIC KEY")),
         count if count > MAX_KEYS => Err(unusable("more than 32")),
         _ => Ok(keys),
     }
@@ -117,8 +117,8 @@ mod tests {
             ("ssh-ed25519 AAAA", "no PEM block"),
             ("-----BEGIN PUBLIC KEY-----\n!\n-----END PUBLIC KEY-----\n", "not PEM"),
             ("-----BEGIN PUBLIC KEY-----\nMAA=\n-----END PUBLIC KEY-----\n", "one is not"),
-            (&both, "something else"),
-            (&pkcs1, "something else"),
+            (&both, "other than PUBLIC KEY"),
+            (&pkcs1, "other than PUBLIC KEY"),
             (&many, "more than 32"),
         ];
         for (text, problem) in cases {

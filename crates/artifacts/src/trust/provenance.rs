@@ -51,7 +51,7 @@ impl Keyring {
         };
         let keys = keys.ok_or_else(|| unusable("not OpenPGP public keys"))?;
         match keys.len() {
-            0 => Err(unusable("there is no OpenPGP public key in it")),
+            0 => Err(unusable("it contains no OpenPGP public key")),
             count if count > MAX_KEYS => Err(unusable("more than 64 keys")),
             _ => Ok(Self(keys.into())),
         }

@@ -174,7 +174,7 @@ async fn files_beside_manifests_are_left_out() {
     };
     assert_eq!(read("1").await.unwrap().yaml, yaml);
     let error = read("2").await.unwrap_err();
-    assert!(error.to_string().contains("left out: README.md"), "{error}");
+    assert!(error.to_string().contains("ignored: README.md"), "{error}");
 }
 
 fn repository_at(url: &str) -> ChartSource {
@@ -274,7 +274,10 @@ async fn refused_addresses_are_reported_with_the_reason() {
         (archive("user"), "user or password in the address"),
         (archive("scheme"), "the scheme ftp"),
         (archive("http"), "http:// address"),
-        (archive("host"), "mirror.example, which is not an allowed host; allow it with --oci-allowed-hosts"),
+        (
+            archive("host"),
+            "mirror.example, which is not an allowed host; to allow it, name it in --oci-allowed-hosts",
+        ),
         (
             repository_at(&format!("http://{address}/oci")),
             "index.yaml names oci://reg.example/demo:1.0.0 on host reg.example",

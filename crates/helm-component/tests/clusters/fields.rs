@@ -157,7 +157,7 @@ async fn a_path_that_is_none_is_named_and_one_that_is_part_of_a_whole_too() -> R
     world.apply("hedge", spec(json!(["/rules", "spec/replicas"]))).await?;
     let component = world.ready("hedge", "False", "SpecInvalid").await?;
     let (_, _, message) = ready_of(&component).context("Ready")?;
-    assert!(message.starts_with("spec.drift.ignore[0].paths[1]: is no JSON pointer"), "{message}");
+    assert!(message.starts_with("spec.drift.ignore[0].paths[1]: is not a JSON pointer"), "{message}");
     world.apply("hedge", spec(json!(["/rules/0/verbs"]))).await?;
     let told = until("the part is named", DEADLINE, || async {
         let ready = ready_of(&world.components()?.get("hedge").await?);

@@ -32,8 +32,8 @@ async fn content_that_shrinks_to_less_than_half_removes_nothing_before_somebody_
     let before = maps(world).await?;
     assert_eq!(before.len(), 12);
     let rows = [
-        (0, "the new set is empty, 12 objects would go"),
-        (2, "the new set has 2 objects, the one before had 12"),
+        (0, "the new set is empty; 12 objects would be deleted"),
+        (2, "the new set has 2 objects, the previous one had 12"),
     ];
     for (objects, words) in rows {
         world.apply("thinned", spec(objects)).await?;

@@ -184,7 +184,7 @@ async fn an_expression_that_is_no_cel_stops_a_component_before_anything_is_sent(
     world.apply("spark", spec).await?;
     let component = world.ready("spark", "False", "SpecInvalid").await?;
     let (_, _, message) = ready_of(&component).context("Ready")?;
-    assert!(message.starts_with("spec.health.expressions[0].current is no CEL"), "{message}");
+    assert!(message.starts_with("spec.health.expressions[0].current is not valid CEL"), "{message}");
     assert!(world.on_target("v1", "Namespace", "", "spark").await?.is_none());
     world.apply("spark", json!({"source": source, "release": {"namespace": "spark"}})).await?;
     world.ready("spark", "True", "Ready").await?;

@@ -19,7 +19,7 @@ pub enum ChartFault {
     #[error("the chart is refused: charts are nested too deeply")]
     TooDeep,
     /// There is no usable `Chart.yaml`.
-    #[error("the archive is no chart: {what}")]
+    #[error("the archive is not a chart: {what}")]
     NotAChart {
         /// Description of the problem.
         what: &'static str,

@@ -16,7 +16,7 @@ pub enum PathError {
     #[error("an index is not a number from 0 to {MAX_LIST_INDEX}, in brackets after a key")]
     Index,
     /// The path has a key and the value is a list, or the reverse.
-    #[error("it leads through a value that is no map or list as the path needs one")]
+    #[error("it leads through a value that is not the map or list that the path requires")]
     Kind,
 }
 

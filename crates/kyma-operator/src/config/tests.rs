@@ -160,7 +160,7 @@ fn a_status_is_written_once_and_says_what_is_wrong() {
         report::next(&config("a", &bad), Some(&ConfigCounts::default()), Some(&status), now).unwrap();
     let ready = &status.conditions.as_ref().unwrap()[0];
     assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "ModuleConfigInvalid"));
-    assert!(ready.message.starts_with("spec.rules[1] is no CEL: "), "{}", ready.message);
+    assert!(ready.message.starts_with("spec.rules[1] is not valid CEL: "), "{}", ready.message);
 }
 
 fn ruled() -> Config {

@@ -44,12 +44,12 @@ pub(super) struct TimeOfDay {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpanError {
-    #[error("{0:?} is no day: write Mon, Tue, Wed, Thu, Fri, Sat or Sun")]
+    #[error("{0:?} is not a day: write Mon, Tue, Wed, Thu, Fri, Sat or Sun")]
     Day(String),
-    #[error("{0:?} is no time of day with offset, such as 20:00:00Z or 20:00:00+02:00")]
+    #[error("{0:?} is not a time of day with offset, such as 20:00:00Z or 20:00:00+02:00")]
     Time(String),
     #[error(
-        "{0:?} is no date and time with offset, such as 2026-10-31T20:00:00Z; for a time of day name the days"
+        "{0:?} is not a date and time with offset, such as 2026-10-31T20:00:00Z; for a time of day name the days"
     )]
     DateTime(String),
     #[error("it ends before it begins")]

@@ -109,8 +109,8 @@ fn an_unreadable_policy_is_refused_with_its_position() {
     let rule = |matches: Value, window: Value| json!({"rules": [{"match": matches, "windows": [window]}]});
     let monday = json!({"days": ["Mon"], "begin": "01:00:00Z", "end": "02:00:00Z"});
     let rows = [
-        (json!(1), "it is no maintenance policy"),
-        (rule(json!({"region": "("}), monday), "rules[0].match.region is no regular expression"),
+        (json!(1), "it is not a maintenance policy"),
+        (rule(json!({"region": "("}), monday), "rules[0].match.region is not a regular expression"),
         (
             rule(json!({}), json!({"days": ["Monday"], "begin": "", "end": ""})),
             "rules[0].windows[0]: \"Monday\"",

@@ -18,7 +18,7 @@ pub(crate) enum PullSecretError {
     #[error(transparent)]
     Copy(#[from] CopyError),
     #[error(
-        "Secret {secret} on the hub is no image-pull Secret; its type has to be {} or {}",
+        "Secret {secret} on the hub is not an image-pull Secret; its type must be {} or {}",
         SECRET_TYPES[0].0,
         SECRET_TYPES[1].0
     )]

@@ -159,7 +159,7 @@ async fn invalid_config_freezes_module_until_fixed_across_restarts() -> Result<(
             let conditions = status.conditions.clone().unwrap_or_default();
             conditions.iter().any(|condition| {
                 condition.reason == "ModuleConfigInvalid"
-                    && condition.message.starts_with("spec.rules[0] is no CEL")
+                    && condition.message.starts_with("spec.rules[0] is not valid CEL")
             })
         })
         .await?;

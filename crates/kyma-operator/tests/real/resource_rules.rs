@@ -155,7 +155,7 @@ async fn rules_on_a_modules_objects_hold_on_the_target_while_it_is_there() -> Re
     ground.until_accepted(1_000).await
 }
 
-/// The rule of ModuleConfig dim is no CEL. Rules of another one are in force beside it.
+/// The rule of ModuleConfig dim is not valid CEL. Rules of another one are in force beside it.
 async fn the_config_names_a_kyma_whose_target_refuses_it(
     landscape: &Landscape,
     ground: &Ground,

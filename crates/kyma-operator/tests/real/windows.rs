@@ -148,7 +148,7 @@ async fn a_policy_is_read_again_and_its_window_opens_by_the_clock() -> Result<()
     policy.write("{\"rules\": [{\"match\": {\"region\": \"(\"}}]}")?;
     let message =
         until_told(&landscape, "the invalid policy is reported", "MaintenanceWindowUnknown").await?;
-    assert!(message.contains("rules[0].match.region is no regular expression"), "{message}");
+    assert!(message.contains("rules[0].match.region is not a regular expression"), "{message}");
     let kept = landscape.components()?.list(&kube::api::ListParams::default()).await?;
     let kept =
         kept.items.first().and_then(|component| component.spec.module.clone()).context("a component")?;

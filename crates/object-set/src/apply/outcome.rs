@@ -89,8 +89,8 @@ pub enum Refusal {
     },
     /// Objects are stored in API versions of a CRD that the new one does not serve.
     #[error(
-        "{object}: objects are stored in {}, which the new one does not serve; rewrite them in another version, then \
-         take it out of the CRD's status.storedVersions",
+        "{object}: objects are stored in {}, which the new one does not serve; rewrite them in another \
+         version, then remove it from the CRD's status.storedVersions",
         .versions.join(", ")
     )]
     VersionInUse {

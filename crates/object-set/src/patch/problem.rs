@@ -15,7 +15,7 @@ pub enum Problem {
     #[error("write a map (a strategic merge patch) or a list of operations (a JSON patch)")]
     Shape,
     /// An invalid or incomplete operation.
-    #[error("operation {0} is none of a JSON patch; give it op, path, and value or from")]
+    #[error("operation {0} is invalid; it needs op, path, and value or from")]
     Operation(usize),
     /// A JSON patch without target.
     #[error("a JSON patch needs a target")]
@@ -24,28 +24,28 @@ pub enum Problem {
     #[error("name the object by apiVersion, kind and metadata.name, or give a target")]
     Unnamed,
     /// An unknown value of `$patch`.
-    #[error("$patch is none of delete, replace and merge")]
+    #[error("$patch must be delete, replace or merge")]
     Directive,
     /// `$retainKeys` contradicts the patch.
-    #[error("$retainKeys has to name every field that the patch sets")]
+    #[error("$retainKeys must name every field that the patch sets")]
     RetainKeys,
     /// The value of a directive is not a list.
-    #[error("the value of the directive has to be a list")]
+    #[error("the value of the directive must be a list")]
     NotAList,
     /// An item of a list of maps is not a map.
-    #[error("the list is one of maps, an item is none")]
+    #[error("the list contains maps, but an item is not a map")]
     ItemNotAMap,
     /// An item lacks the key of the list.
-    #[error("an item has no {0}, by which the list is merged")]
+    #[error("an item lacks {0}, by which the list is merged")]
     MergeKey(&'static str),
     /// The operation `test` failed.
-    #[error("the value is not the tested one")]
+    #[error("the value differs from the tested one")]
     TestFailed,
     /// The object has no value at `path`.
     #[error("the object has no such path")]
     NoSuchPath,
     /// The object has no value at `from`.
-    #[error("the object has nothing at the path of from")]
+    #[error("the object has no value at the path in from")]
     NothingToTake,
     /// The operation `move` has a destination inside of its source.
     #[error("a value cannot be moved into itself")]
@@ -54,7 +54,7 @@ pub enum Problem {
     #[error("nested too deeply")]
     TooDeep,
     /// All changes together are larger than a manifest may be.
-    #[error("the patches add too much")]
+    #[error("the patches make the object too large")]
     TooLarge,
     /// The patch changes the identity of the object.
     #[error("a patch cannot change apiVersion, kind, metadata.name or metadata.namespace")]

@@ -201,36 +201,36 @@ fn errors_name_patch_object_and_path_and_no_values() {
         (&any, "hush", "patches[0]: write a map"),
         (&any, "", "patches[0]: write a map"),
         (&any, "a: hush\n---\nb: hush\n", "patches[0]: the text is more than one document"),
-        (&any, "- {op: hush, path: /a}", "patches[0]: operation 0 is none of a JSON patch"),
-        (&any, "- {op: add, path: hush, value: hush}", "patches[0]: operation 0 is none of a JSON patch"),
+        (&any, "- {op: hush, path: /a}", "patches[0]: operation 0 is invalid"),
+        (&any, "- {op: add, path: hush, value: hush}", "patches[0]: operation 0 is invalid"),
         (&Value::Null, "- {op: remove, path: /a}", "patches[0]: a JSON patch needs a target"),
         (&Value::Null, "{kind: Deployment, metadata: {name: d}}", "patches[0]: name the object"),
-        (&any, "{$patch: hush}", "patches[0], Deployment.apps d: $patch is none of"),
-        (&any, "spec: {strategy: {$patch: hush}}", "patches[0], Deployment.apps d: spec.strategy: $patch is"),
+        (&any, "{$patch: hush}", "patches[0], Deployment.apps d: $patch must be"),
+        (
+            &any,
+            "spec: {strategy: {$patch: hush}}",
+            "patches[0], Deployment.apps d: spec.strategy: $patch must",
+        ),
         (
             &any,
             "spec: {template: {spec: {containers: [hush]}}}",
-            "patches[0], Deployment.apps d: spec.template.spec.containers: the list is one of maps",
+            "patches[0], Deployment.apps d: spec.template.spec.containers: the list contains maps",
         ),
         (
             &any,
             "spec: {template: {spec: {containers: [{image: hush}]}}}",
-            "patches[0], Deployment.apps d: spec.template.spec.containers: an item has no name,",
+            "patches[0], Deployment.apps d: spec.template.spec.containers: an item lacks name,",
         ),
         (
             &any,
             "spec: {template: {spec: {$setElementOrder/containers: hush}}}",
             "patches[0], Deployment.apps d: spec.template.spec.containers: the value of the directive",
         ),
-        (
-            &any,
-            "spec: {$retainKeys: [a], b: hush}",
-            "patches[0], Deployment.apps d: spec: $retainKeys has to",
-        ),
+        (&any, "spec: {$retainKeys: [a], b: hush}", "patches[0], Deployment.apps d: spec: $retainKeys must"),
         (
             &any,
             "- {op: test, path: /kind, value: hush}",
-            "patches[0], Deployment.apps d: operation 0 at /kind: the value is not the tested one",
+            "patches[0], Deployment.apps d: operation 0 at /kind: the value differs from the tested one",
         ),
         (
             &any,
@@ -240,7 +240,7 @@ fn errors_name_patch_object_and_path_and_no_values() {
         (
             &any,
             "- {op: copy, from: /x, path: /y}",
-            "patches[0], Deployment.apps d: operation 0 at /y: the object has nothing",
+            "patches[0], Deployment.apps d: operation 0 at /y: the object has no value",
         ),
         (
             &any,

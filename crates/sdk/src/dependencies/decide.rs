@@ -105,12 +105,12 @@ fn describe(unmet: &UnmetDependency) -> String {
         UnmetReason::Denied => format!("{name} is not ready: its expression is false"),
         UnmetReason::Unclear => {
             format!(
-                "{name}: the expression is no CEL, reads a field that the component lacks, or calls an unknown \
+                "{name}: the expression is not valid CEL, reads a field that the component lacks, or calls an unknown \
                  function"
             )
         }
         UnmetReason::NoKyma => {
-            format!("{name}: this component belongs to no Kyma, so it has to name a component")
+            format!("{name}: this component belongs to no Kyma, so it must name a component")
         }
         UnmetReason::OfAnotherKyma => format!("{name} belongs to another Kyma"),
         UnmetReason::Refused(why) => format!("{name}: its kind cannot be read: {why}"),
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn an_expression_that_cannot_be_evaluated_names_the_possible_causes() {
         let text = describe(&unmet(UnmetReason::Unclear));
-        for cause in ["no CEL", "reads a field", "unknown function"] {
+        for cause in ["not valid CEL", "reads a field", "unknown function"] {
             assert!(text.contains(cause), "{text}");
         }
     }

@@ -28,13 +28,15 @@ pub async fn record_stop(runtime: &Runtime, kyma: &Kyma) -> Result<(), Failure> 
         Err(kube::Error::Api(status)) if status.code == 422 && kyma.annotations().is_empty() => {
             Err(Failure::new(
                 Reason::ApplyConflict,
-                "the Kyma changed while it was noted that work on it stopped",
+                "the Kyma changed while the operator recorded that it stopped",
             ))
         }
         // The handover continued or the Kyma is gone; its event requeues it.
         Err(kube::Error::Api(status)) if status.code == 422 => Ok(()),
         Err(error) if is_absent(&api, &name, &error) => Ok(()),
-        noted => noted.map(drop).map_err(|error| Failure::hub("note on a Kyma that we stopped", &error)),
+        noted => noted
+            .map(drop)
+            .map_err(|error| Failure::hub("record on a Kyma that the operator stopped", &error)),
     }
 }
 

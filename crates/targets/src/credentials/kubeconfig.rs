@@ -149,7 +149,7 @@ const REFUSED_IN_CLUSTER: &[(&str, &str, &str)] = &[
     (
         "insecure-skip-tls-verify",
         "clusters[].cluster.insecure-skip-tls-verify",
-        "it would send credentials to anyone; use certificate-authority-data",
+        "it would send credentials to an unverified server; use certificate-authority-data",
     ),
 ];
 
@@ -252,14 +252,14 @@ fn read_provider(
     if user.map.keys().any(|name| name != "exec" && name != "extensions" && user.has(name)) {
         return refused(
             field,
-            "a token provider gives the only credentials; take out token and client certificate",
+            "a token provider gives the only credentials; remove token and client certificate",
         );
     }
     if kubeconfig.proxy.is_some() {
         return refused("clusters[].cluster.proxy-url", "tokens of a provider are not sent through a proxy");
     }
     if kubeconfig.server_name.is_some() {
-        let why = "tokens of a provider are sent to a server of its own name alone";
+        let why = "tokens of a provider are sent only to a server under its own name";
         return refused("clusters[].cluster.tls-server-name", why);
     }
     if !provider.serves(&kubeconfig.server) {

@@ -19,7 +19,9 @@ pub struct FencingGeneration {
 
 /// The error for a text that is not a fencing generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no fencing generation: <number>-<mark> is expected, with 1 to 16 digits and small letters as mark")]
+#[error(
+    "not a fencing generation: <number>-<suffix> is expected, with 1 to 16 digits and lower-case letters as suffix"
+)]
 pub struct FencingGenerationError;
 
 impl FencingGeneration {

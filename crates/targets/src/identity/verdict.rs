@@ -70,12 +70,12 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Match { .. } => f.write_str("it is the target on record"),
-            Self::FirstContact { .. } => f.write_str("nobody knows the target yet"),
+            Self::FirstContact { .. } => f.write_str("the target is not recorded yet"),
             Self::TargetChanged { .. } => f.write_str(
-                "the access Secret leads to another cluster than before: nothing is written or deleted there until \
-                 `kymactl target adopt`",
+                "the access Secret leads to another cluster than before: nothing is written or deleted \
+                 there until `kymactl target adopt` confirms it",
             ),
-            Self::StampMismatch(Mismatch::TakenOver) => f.write_str("another hub took the target over"),
+            Self::StampMismatch(Mismatch::TakenOver) => f.write_str("another hub adopted the target"),
             Self::StampMismatch(Mismatch::LaterState) => {
                 f.write_str("the target was last managed by a later state of this hub")
             }
@@ -87,7 +87,7 @@ impl fmt::Display for Verdict {
                 write!(f, "the target belongs to {}{place}", owner_in_words(kyma))
             }
             Self::TargetIsHub => f.write_str(
-                "the access Secret leads to the hub itself: use --local-kyma or single-cluster mode if that is meant",
+                "the access Secret leads to the hub itself: to manage the hub, use --local-kyma or single-cluster mode",
             ),
         }
     }

@@ -51,7 +51,7 @@ impl ChartArchive {
         let root = root_of(what, &files)?;
         let chart = files
             .get(&format!("{root}/Chart.yaml"))
-            .ok_or_else(|| ArtifactError::invalid(what, "there is no Chart.yaml in it"))?;
+            .ok_or_else(|| ArtifactError::invalid(what, "it contains no Chart.yaml"))?;
         let metadata: ChartMetadata = read_chart_yaml(what, chart)?;
         metadata.check(what)?;
         Ok(Self { digest: Digest::of(&content), metadata, content })
@@ -133,7 +133,7 @@ fn root_of(what: &str, files: &archive::Files) -> Result<String, ArtifactError> 
     roots.dedup();
     match roots[..] {
         [root] => Ok(root.to_owned()),
-        _ => Err(ArtifactError::invalid(what, "it does not hold exactly one chart")),
+        _ => Err(ArtifactError::invalid(what, "it does not contain exactly one chart")),
     }
 }
 
@@ -142,5 +142,5 @@ pub(super) fn archive_of(what: &str, manifest: &[u8]) -> Result<Digest, Artifact
     let layers = manifests::layers(what, manifest)?;
     let mut archives = layers.iter().filter(|(kind, _)| [CHART_CONTENT, OLD_CONTENT].contains(&&**kind));
     let found = archives.next().map(|(_, digest)| *digest);
-    found.ok_or_else(|| ArtifactError::invalid(what, "the artifact holds no Helm chart"))
+    found.ok_or_else(|| ArtifactError::invalid(what, "the artifact contains no Helm chart"))
 }

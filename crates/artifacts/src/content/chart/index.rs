@@ -83,8 +83,12 @@ fn registry_reference(
     } else {
         format!("{bare}:{}", version.replace('+', "_"))
     };
-    let invalid =
-        |_| ArtifactError::invalid(what, "its address in index.yaml is none of an artifact in a registry");
+    let invalid = |_| {
+        ArtifactError::invalid(
+            what,
+            "its address in index.yaml is not the address of an artifact in a registry",
+        )
+    };
     whole.parse().map(Some).map_err(invalid)
 }
 

@@ -91,9 +91,7 @@ impl IgnoreRules {
         };
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         let rules = lines.chain(["templates/.?*"]).map(Rule::parse).collect::<Result<_, _>>();
-        rules
-            .map(|rules| Self { rules })
-            .map_err(|_| io::Error::other(".helmignore has a pattern that is none"))
+        rules.map(|rules| Self { rules }).map_err(|_| io::Error::other(".helmignore has an invalid pattern"))
     }
 
     fn covers(&self, path: &Path, is_directory: bool) -> bool {

@@ -65,7 +65,7 @@ pub(super) fn settle(mut file: NamedTempFile, path: &Path) -> io::Result<()> {
             Err(failed) => return Err(failed.error),
         }
     }
-    Err(io::Error::other("the directory of a file does not stay"))
+    Err(io::Error::other("the directory of a file is deleted repeatedly"))
 }
 
 /// Runs work that may block on a thread of its own.

@@ -105,7 +105,7 @@ impl CachedToken {
         let sendable = token.len() <= MAX_TOKEN_BYTES && token.bytes().all(|byte| byte.is_ascii_graphic());
         let header = HeaderValue::from_str(&format!("Bearer {token}")).ok();
         let header = header.filter(|_| sendable && !token.is_empty());
-        let mut header = header.ok_or(TokenError::Unreadable("its token is none"))?;
+        let mut header = header.ok_or(TokenError::Unreadable("its token is invalid"))?;
         header.set_sensitive(true);
         let valid_for = issued.valid_for.min(MAX_CACHE_TIME);
         let ends_at = now + valid_for;

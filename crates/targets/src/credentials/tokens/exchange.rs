@@ -198,8 +198,8 @@ impl Answer {
 }
 
 fn issued(body: &[u8]) -> Result<IssuedToken, TokenError> {
-    let answer: Answer =
-        serde_json::from_slice(body).map_err(|_| TokenError::Unreadable("it is not that of RFC 8693"))?;
+    let answer: Answer = serde_json::from_slice(body)
+        .map_err(|_| TokenError::Unreadable("it is not a response of RFC 8693"))?;
     if !answer.token_type.eq_ignore_ascii_case("bearer") {
         return Err(TokenError::Unreadable("its token is not a bearer token"));
     }

@@ -92,7 +92,7 @@ pub(in crate::content::chart) fn is_build_of(found: &str, wanted: &str) -> bool 
 pub(super) fn place(what: &str, entry: Option<Entry>) -> Result<(String, Option<Digest>), ArtifactError> {
     let entry = entry.ok_or_else(|| ArtifactError::NotFound { what: what.to_owned() })?;
     let digest = read_digest(what, entry.digest.as_deref())?;
-    let url = entry.url.ok_or_else(|| ArtifactError::invalid(what, "index.yaml gives no address for it"))?;
+    let url = entry.url.ok_or_else(|| ArtifactError::invalid(what, "index.yaml has no address for it"))?;
     Ok((url.into(), digest))
 }
 
@@ -116,7 +116,8 @@ pub(in crate::content::chart) fn read_digest(
 ) -> Result<Option<Digest>, ArtifactError> {
     let Some(digest) = digest.filter(|digest| !digest.is_empty()) else { return Ok(None) };
     let read = Digest::from_hex(digest.strip_prefix("sha256:").unwrap_or(digest));
-    read.map(Some).ok_or_else(|| ArtifactError::invalid(what, "its digest in index.yaml is no sha256"))
+    read.map(Some)
+        .ok_or_else(|| ArtifactError::invalid(what, "its digest in index.yaml is not a sha256 digest"))
 }
 
 /// Reports whether two versions are the same; Helm treats `v1.2.3` and `1.2.3` as equal.

@@ -82,7 +82,7 @@ fn an_expression_that_is_no_cel_here_suspends_the_component() {
     let told = report::text(&found);
     assert!(
         told.contains(
-            "spec.healthCheckExprs: helm-component refuses it: spec.health.expressions[0].failed is no CEL"
+            "spec.healthCheckExprs: helm-component refuses it: spec.health.expressions[0].failed is not valid CEL"
         ),
         "{told}"
     );
