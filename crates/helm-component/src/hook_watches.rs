@@ -123,7 +123,7 @@ impl HookWatches {
         let streams = self.state.lock().subscribe(target.key(), component_key, (mark, watch_specs), hooks);
         let refused = self.watches.subscribe(target, component_key, streams).err();
         if let Some(limit) = &refused {
-            tracing::info!(component = %component_key.name, "{limit}; hooks are asked how they end");
+            tracing::info!(component = %component_key.name, "{limit}; the results of hooks are polled");
         }
         refused.is_none()
     }
@@ -154,7 +154,7 @@ impl HookWatches {
             Some(left) if left.is_empty() => self.watches.unsubscribe(component_key),
             Some(left) => {
                 if let Err(limit) = self.watches.subscribe(target, component_key, left) {
-                    tracing::info!(component = %component_key.name, "{limit}; hooks are asked how they end");
+                    tracing::info!(component = %component_key.name, "{limit}; the results of hooks are polled");
                 }
             }
             None => {}

@@ -102,7 +102,7 @@ impl Namespaces {
         if let Err(limit) =
             self.watches.subscribe(target, component_key, names.iter().map(|name| watch_spec(name)))
         {
-            tracing::info!(component = %component_key.name, "{limit}; it is asked for");
+            tracing::info!(component = %component_key.name, "{limit}; its deletion is polled");
         }
     }
 

@@ -67,10 +67,10 @@ impl OwnershipTransfers {
         all.retain(|_, received| !received.objects.is_empty());
         drop(all);
         if unrecorded > 0 {
-            tracing::warn!(objects = unrecorded, component = %new_owner.name, "transferred objects are not recorded: there are too many");
+            tracing::warn!(objects = unrecorded, component = %new_owner.name, "too many transferred objects; some are not recorded");
         }
         if !(self.wake)(new_owner) {
-            tracing::warn!(component = %new_owner.name, "the new owner of transferred objects is gone");
+            tracing::warn!(component = %new_owner.name, "the new owner of transferred objects no longer exists");
             self.forget(new_owner);
         }
     }

@@ -175,7 +175,7 @@ impl<'a> Pass<'a> {
     /// status.
     fn stop_after(&self, failure: Failure) -> StopReason {
         let Some(Err(blocked)) = self.done.removal.clone() else { return StopReason::Failed(failure) };
-        tracing::warn!(component = %self.key.name, %failure, "drift is not put right");
+        tracing::warn!(component = %self.key.name, %failure, "drift is not corrected");
         StopReason::Failed(blocked)
     }
 

@@ -40,7 +40,7 @@ pub(crate) async fn step(
     }
     // The Kyma's deletion was not requested.
     if hub::is_terminating(state, &["kymas.operator.kyma-project.io"]).await? {
-        tracing::info!(kyma = %key, "the namespace or the CRD of the Kyma is being deleted: the copies on its target are kept");
+        tracing::info!(kyma = %key, "the namespace or the CRD of the Kyma is being deleted: the copies on its target stay");
         return end(state, kyma).await;
     }
     if is_local(&state.runtime, kyma)? {
@@ -83,7 +83,7 @@ async fn without_access(state: &State, kyma: &Kyma, awaiting: Failure) -> Result
     let since = report::access_missing_since(state.conditions().latest(kyma).as_ref()).unwrap_or(now);
     let missing = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     if told || missing >= state.cluster_gone_after {
-        tracing::info!(kyma = %key, "the access Secret is gone: nothing is removed from the cluster");
+        tracing::info!(kyma = %key, "the access Secret no longer exists: nothing is removed from the cluster");
         return end(state, kyma).await;
     }
     write::report(state, kyma, &Outcome::AccessMissing(&awaiting)).await?;

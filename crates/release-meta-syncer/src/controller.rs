@@ -188,7 +188,7 @@ async fn classify_deletions(state: &State, kind: Kind) -> bool {
         match hub::is_deletion_requested(state, kind, &origin).await {
             Ok(is_requested) => is_news |= state.catalogue_mut().classify_deletion(&key, is_requested),
             Err(failure) => {
-                tracing::debug!(object = %key, %failure, "cannot tell whether the deletion was requested");
+                tracing::debug!(object = %key, %failure, "cannot determine whether the deletion was requested");
                 // Other requests would fail as well.
                 break;
             }
@@ -215,7 +215,7 @@ async fn apply_event<K: HubResource>(
                 Err(failure) => {
                     tracing::warn!(
                         object = %key, %failure,
-                        "cannot tell whether the deletion was requested; copies stay until the hub answers"
+                        "cannot determine whether the deletion was requested; copies stay until the hub answers"
                     );
                     state.catalogue_mut().remove_unclassified(&key)
                 }

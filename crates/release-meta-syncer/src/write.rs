@@ -89,7 +89,7 @@ async fn apply(
 async fn remove(context: &WriteContext<'_>, removal: &Removal) -> Result<bool, Failure> {
     let key = &removal.key;
     if removal.unconfirmed && hub::has(context.state, key).await? {
-        tracing::warn!(object = %key, "the hub has the object although the watch did not report it; the copy is kept");
+        tracing::warn!(object = %key, "the hub has the object although the watch did not report it; the copy stays");
         return Ok(false);
     }
     delete(context.gate, context.target, context.namespace, key, &removal.uid).await?;

@@ -149,7 +149,7 @@ impl Brake {
         let pauses = &self.inner.pauses;
         let now = moment();
         if state.process_pause_changes(pauses.released(), pauses.lost(), now) {
-            tracing::warn!(pause = self.inner.name, "deletions go on: a person says that they are meant");
+            tracing::warn!(pause = self.inner.name, "deletions continue: a user confirmed them");
         }
         let all = self.inner.target_counter.get().map_or(0, |count| count());
         match state.window.check_target(target, self.inner.limit, all, now) {
@@ -208,7 +208,9 @@ impl Brake {
         let (record, mark) = (self.read(name).await?, self.read(&mark_name(operator)).await?);
         let (is_new, is_marked, now) = (record.is_none(), mark.is_some(), moment());
         let window = restored(record, is_marked, now).unwrap_or_else(|| {
-            tracing::warn!("ConfigMap {name} is missing or damaged: deletions wait for a person");
+            tracing::warn!(
+                "ConfigMap {name} is missing or damaged: deletions wait for the confirmation of a user"
+            );
             Window::without_record(now)
         });
         if is_new && !is_marked {

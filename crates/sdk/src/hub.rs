@@ -112,7 +112,7 @@ pub async fn hub_addresses(config: &Config) -> Vec<SocketAddr> {
     match tokio::net::lookup_host((host, port)).await {
         Ok(found) => found.collect(),
         Err(error) => {
-            tracing::warn!(%error, "the hub's addresses cannot be resolved; targets are told apart by uid alone");
+            tracing::warn!(%error, "the hub's addresses cannot be resolved; targets are distinguished only by uid");
             vec![]
         }
     }

@@ -39,7 +39,7 @@ pub fn decode_or_log<K: Resource<DynamicType = ()>>(guard: DeserializeGuard<K>) 
         tracing::error!(
             kind = %K::kind(&()),
             name,
-            "object cannot be read and is left as it is: a field is not as its CRD wants it"
+            "an object cannot be read and is not changed: a field does not match its CRD"
         );
     };
     guard.0.inspect_err(log).ok()

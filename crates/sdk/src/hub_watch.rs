@@ -34,7 +34,7 @@ where
             Some(match &event {
                 Err(error) => {
                     let error = describe_watch_cause(error);
-                    tracing::warn!(error, url, "watch on the hub broke off; it is opened again");
+                    tracing::warn!(error, url, "a watch on the hub broke off and is restarted");
                     let delay = backoff.next();
                     (event, (None, backoff, delay))
                 }

@@ -187,7 +187,7 @@ where
             if shutdown.run_until_cancelled(runtime.pauses.listed()).await.is_some() {
                 tokio::select! {
                     () = controller => {}
-                    () = cut_off(&shutdown) => tracing::info!("what is under way is cut off"),
+                    () = cut_off(&shutdown) => tracing::info!("unfinished reconciles are aborted"),
                 }
             }
         };
@@ -379,7 +379,7 @@ fn log_result<K: Resource<DynamicType = ()>>(
         Ok(_) | Err(ControllerError::ReconcilerFailed(..) | ControllerError::QueueError(_)) => {}
         // A trigger for an object that is gone.
         Err(ControllerError::ObjectNotFound(key)) => {
-            tracing::debug!(%key, "reconcile of an object that is gone");
+            tracing::debug!(%key, "reconcile of a deleted object");
         }
         Err(error) => tracing::warn!(%error, kind = %K::kind(&()), "controller"),
     }

@@ -122,7 +122,7 @@ impl Fetch {
             }
             Err(error) if error.is_outage() => {
                 let digest = self.proofs.during_outage(access_request)?;
-                tracing::warn!(artifact = %access_request.what, %error, "source gives no answer; what is in the cache is used");
+                tracing::warn!(artifact = %access_request.what, %error, "the source does not answer; the cached content is used");
                 Some(digest)
             }
             Err(_) => {

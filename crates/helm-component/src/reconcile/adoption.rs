@@ -57,7 +57,7 @@ impl Pass<'_> {
             });
         }
         tracing::info!(component = %self.key.name, release = %release.name, revision = existing.revision,
-            "a Helm release is taken over");
+            "a Helm release is adopted");
         let kept = self.store_adoption(adopted).await;
         if kept.is_err() {
             // Otherwise the next pass would continue with state that no other process could know.

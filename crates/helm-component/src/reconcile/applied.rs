@@ -50,7 +50,7 @@ impl Pass<'_> {
                     }
                     if self.operation == Operation::Remove {
                         // Conditions show the cause that blocks the removal.
-                        tracing::warn!(%identity, %refusal, "drift is not put right");
+                        tracing::warn!(%identity, %refusal, "drift is not corrected");
                     }
                     let fault = self.refused(identity, refusal, kinds.as_deref());
                     self.done.faults.insert(identity.clone(), fault);
@@ -73,7 +73,7 @@ impl Pass<'_> {
                 }
                 Outcome::Missing(gvk) => {
                     missing.push(identity.clone());
-                    tracing::info!(%identity, %gvk, "the target does not serve that; the object waits for it");
+                    tracing::info!(%identity, %gvk, "the target does not serve the kind; the object waits for it");
                 }
                 // Foreign objects were recorded and applied again before, so none is left here.
                 Outcome::Unchanged | Outcome::Skipped | Outcome::Foreign(_) => {}

@@ -83,7 +83,7 @@ impl Pass<'_> {
             Ok(live) => Some(live.is_some_and(|live| made.uid.is_none() || live.metadata.uid == made.uid)),
             Err(error) => {
                 let failure = Failure::target("read the default custom resource", &error);
-                tracing::info!(component = %self.key.name, %failure, "its existence is not known");
+                tracing::info!(component = %self.key.name, %failure, "the existence of the default custom resource is unknown");
                 None
             }
         }

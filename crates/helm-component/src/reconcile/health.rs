@@ -91,7 +91,7 @@ impl Pass<'_> {
                     }),
                     Err(error) => {
                         let failure = Failure::target(&format!("read StorageClass {class}"), &error);
-                        tracing::debug!(%failure, "its claims count as waiting");
+                        tracing::debug!(%failure, "the PersistentVolumeClaims of the class count as waiting");
                         false
                     }
                 },
@@ -120,7 +120,7 @@ impl Pass<'_> {
             let own = snapshot.objects.get(identity).and_then(|seen| seen.health.as_ref());
             let own = own.map(|health| health.message.clone()).unwrap_or_default();
             let found = self.read_cause(identity).await.unwrap_or_else(|failure| {
-                tracing::debug!(%identity, %failure, "what holds it up cannot be looked at");
+                tracing::debug!(%identity, %failure, "the cause cannot be read");
                 None
             });
             causes.insert(identity.clone(), found.unwrap_or(own));

@@ -33,7 +33,7 @@ impl Pass<'_> {
         let encoding = std::mem::take(&mut self.state.recorded.encoding);
         if let InventoryEncoding::Unread(error) = &encoding {
             tracing::warn!(component = %self.key.name, %error, objects = found.len(),
-                "what is the component's was found by its marks");
+                "the objects of the component were found by their owner labels");
         }
         self.state.swept |= self.operation == Operation::Remove;
         if !self.has_nothing() {

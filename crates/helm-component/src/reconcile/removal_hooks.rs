@@ -168,7 +168,7 @@ impl Pass<'_> {
         let packed = packed.and_then(|packed| packed.map_err(|error| error.to_string()));
         if let Err(error) = &packed {
             // Without the Secret, the hooks are rendered again while the spec requests this release.
-            tracing::warn!(component = %self.key.name, %error, "hooks of the removal are not kept");
+            tracing::warn!(component = %self.key.name, %error, "the hooks of the removal are not stored");
         }
         packed.ok()
     }

@@ -106,7 +106,7 @@ impl Pass<'_> {
     /// Rolls back to the stored release, since the desired one failed. Written to the hub before any object is applied.
     pub(super) async fn roll_back(&mut self, failure: Failure) -> Result<(), Failure> {
         self.begin_rollback(&failure).await?;
-        tracing::warn!(component = %self.key.name, %failure, "going back to the release before");
+        tracing::warn!(component = %self.key.name, %failure, "rolling back to the last Ready release");
         Ok(())
     }
 

@@ -55,7 +55,7 @@ async fn carry_out(
             let failed = |component, source| Error::RequestRemoval { component, source };
             patch(state, &api, view, &body, failed).await?;
         } else if !write_request(state, &api, view, body).await? {
-            tracing::info!(component = view.name, kind = %view.kind, module = view.module, "component was released before its deletion request was written");
+            tracing::info!(component = view.name, kind = %view.kind, module = view.module, "the component lost its finalizer before its deletion request was written");
             return Ok(false);
         }
     }

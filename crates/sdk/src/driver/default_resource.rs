@@ -285,7 +285,7 @@ fn unknown<R: ComponentResource>(
     failure: &Failure,
 ) -> DefaultResource {
     let component = context.resource.name_any();
-    tracing::info!(%component, %failure, "existence of the default custom resource is unknown");
+    tracing::info!(%component, %failure, "the existence of the default custom resource is unknown");
     DefaultResource::Unwatched(recorded)
 }
 

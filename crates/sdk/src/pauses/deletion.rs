@@ -38,7 +38,7 @@ pub(super) async fn judge_deletion(hub: &Client, namespace: &str, pause: Arc<Pau
                 tracing::warn!(
                     error,
                     pause = name,
-                    "the hub does not show why this Pause was deleted; it stays in force until then"
+                    "the hub does not show why this Pause was deleted; it stays in force until the hub does"
                 );
                 failures += 1;
                 tokio::time::sleep(RETRY_BACKOFF.jittered_delay(failures, jitter())).await;

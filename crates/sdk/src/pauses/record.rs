@@ -95,9 +95,7 @@ impl PauseRecord {
                     let parsed =
                         if text.is_empty() { Ok(BTreeMap::new()) } else { serde_json::from_str(&text) };
                     let pauses = parsed.unwrap_or_else(|_| {
-                        tracing::error!(
-                            "ConfigMap {name} is damaged: Pauses that the hub lost are not known"
-                        );
+                        tracing::error!("ConfigMap {name} is damaged: Pauses that the hub lost are unknown");
                         BTreeMap::new()
                     });
                     return StoredRecord { pauses, resource_version };
@@ -110,7 +108,10 @@ impl PauseRecord {
                 }
                 Err(error) => {
                     let error = describe_cause(&error);
-                    tracing::warn!(error, "ConfigMap {name} cannot be read; nothing is written until then");
+                    tracing::warn!(
+                        error,
+                        "ConfigMap {name} cannot be read; nothing is written until it can be"
+                    );
                     // No event announces that the hub answers again.
                     tokio::time::sleep(RETRY_DELAY).await;
                 }

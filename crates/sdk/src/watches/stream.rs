@@ -283,7 +283,7 @@ impl Source {
     /// Records an answer that exceeds the bounds, and returns the gap.
     fn record_implausible(&self, what: Implausible) -> Gap {
         let WatchSpec { group, kind, .. } = &self.watch_spec;
-        tracing::warn!(group, kind, target = ?self.target.key(), "watch on target is given up: {what}");
+        tracing::warn!(group, kind, target = ?self.target.key(), "watch on target is closed: {what}");
         self.pulse.fail(Failure::new(Reason::TargetAnswerInvalid, format!("watch {kind}: {what}")));
         Gap::Failed
     }

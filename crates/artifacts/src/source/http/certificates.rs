@@ -47,7 +47,7 @@ fn parse_certificates(ca_pem: Option<&[u8]>) -> Result<Vec<CertificateDer<'stati
         return Err(settings("ca_pem", "none of its certificates can be read"));
     }
     if unreadable > 0 {
-        tracing::warn!(unreadable, "certificates of the CA file cannot be read and are left out");
+        tracing::warn!(unreadable, "certificates of the CA file cannot be read and are ignored");
     }
     Ok(given)
 }

@@ -65,7 +65,9 @@ impl Clients {
             if let Ok(Ok(content)) = content {
                 self.reload(content);
             } else {
-                tracing::warn!("cannot read the file with certificates; the former ones stay in use");
+                tracing::warn!(
+                    "cannot read the file with certificates; the previous certificates stay in use"
+                );
             }
         }
         self.current.lock().pair.clone()

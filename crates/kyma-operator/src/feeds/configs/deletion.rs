@@ -98,7 +98,7 @@ pub(crate) async fn accept_proven_deletions(
             continue;
         }
         if state.configs_mut().leave_unexplained(&name, &uid) {
-            tracing::warn!(config = name, uid, "ModuleConfig on record is missing and stays in force");
+            tracing::warn!(config = name, uid, "a recorded ModuleConfig is missing and stays in force");
         }
         missing_configs.insert(name, uid);
     }

@@ -93,7 +93,7 @@ impl Operators {
         self.process.shutdown.cancel();
         let all = async { while self.tasks.join_next().await.is_some() {} };
         if timeout(STOP_TIMEOUT, all).await.is_err() {
-            tracing::warn!("operators did not end in time and are dropped");
+            tracing::warn!("operators did not stop in time and are aborted");
         }
     }
 }
