@@ -9,13 +9,13 @@ pub(crate) const HUB_RULES: &[Rule] = &[
         &[""],
         &["configmaps"],
         &["get", "list", "watch"],
-        "values that components take from ConfigMaps; the watch brings metadata alone and wakes who waits",
+        "values that components take from ConfigMaps; the watch has only metadata and requeues waiting components",
     ),
     Rule::new(
         &[""],
         &["secrets"],
         &["create", "patch"],
-        "keep what was Ready, hooks of removals and renders that go by chance (an apply counts as create)",
+        "store rollback targets, hooks of removals and renders that are not deterministic (an apply counts as create)",
     )
     .guarded(RELEASE_STORE),
 ];
@@ -25,7 +25,7 @@ pub(crate) const HUB_RULES: &[Rule] = &[
 const RELEASE_STORE: Guard = Guard::Policy(&[
     Check::new(
         "object.type in {release-store-types} && object.metadata.name.matches('{release-store-names}')",
-        "{operator} writes no Secret but those of its release store",
+        "{operator} writes only Secrets of its release store",
     ),
     Check::new(
         "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.all(owner, \
@@ -42,18 +42,18 @@ pub(crate) const TARGET_RULES: &[Rule] = &[
         &["*"],
         &["*"],
         &["get", "list", "watch", "create", "patch", "delete"],
-        "apply, watch, prune and remove objects of modules, whatever their kind, and Helm's records of releases",
+        "apply, watch, prune and remove objects of modules, of any kind, and Helm's records of releases",
     ),
     Rule::new(
         &["rbac.authorization.k8s.io"],
         &["roles", "clusterroles"],
         &["escalate", "bind"],
-        "the apiserver demands these of whoever writes roles and bindings that modules bring",
+        "write roles and bindings of modules: the apiserver requires these verbs from their writer",
     ),
     Rule::new(
         &[""],
         &["serviceaccounts"],
         &["impersonate"],
-        "act as the ServiceAccount that a component names; which ones there will be is not known before",
+        "act as the ServiceAccount that a component names; the names are not known in advance",
     ),
 ];

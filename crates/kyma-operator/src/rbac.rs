@@ -26,19 +26,19 @@ fn hub_cluster() -> Vec<Rule> {
             CORE,
             &["namespaces"],
             &["get"],
-            "start: who the hub is; deletion: whether the namespace is going",
+            "start: the identity of the hub; deletion: whether the namespace is being deleted",
         ),
         Rule::new(
             CRDS,
             &["customresourcedefinitions"],
             &["get", "list", "watch"],
-            "observe: which component kinds there are; deletion: whether the CRD of a Kyma or release meta is going",
+            "observe: the component kinds; deletion: whether the CRD of a Kyma or ModuleReleaseMeta is being deleted",
         ),
         Rule::new(
             CRDS,
             &["customresourcedefinitions"],
             &["create", "patch"],
-            "apply: install and extend the CRDs that modules bring for their components",
+            "apply: install and extend the CRDs in modules for their components",
         )
         .guarded(COMPONENT_CRDS),
     ]
@@ -52,7 +52,7 @@ const COMPONENT_CRDS: Guard = Guard::Policy(&[
          object.metadata.labels['{label-component-crd}'] == 'true' && (oldObject == null || \
          has(oldObject.metadata.labels) && '{label-component-crd}' in oldObject.metadata.labels && \
          oldObject.metadata.labels['{label-component-crd}'] == 'true')",
-        "{operator} writes no CustomResourceDefinition that lacks its label",
+        "{operator} writes only CustomResourceDefinitions with its label",
     ),
     Check::new(
         "!(object.spec.group in {own-groups}) && object.spec.group.contains('.') && \
@@ -87,7 +87,7 @@ const METADATA: Guard = Guard::Policy(&[
          !(name in ['{finalizer-kyma}', '{finalizer-purge}', '{finalizer-mandatory}'])) == \
          (has(oldObject.metadata.finalizers) ? oldObject.metadata.finalizers : []).filter(name, \
          !(name in ['{finalizer-kyma}', '{finalizer-purge}', '{finalizer-mandatory}']))",
-        "{operator} changes no finalizer but its own",
+        "{operator} changes only its own finalizers",
     ),
 ]);
 
@@ -96,7 +96,7 @@ const MIRRORS: Guard = Guard::Policy(&[Check::new(
     "has(object.metadata.labels) && ['{label-mirror}', '{label-skip}'].all(name, \
      name in object.metadata.labels && object.metadata.labels[name] == 'true') && (oldObject == null || \
      has(oldObject.metadata.labels) && '{label-mirror}' in oldObject.metadata.labels)",
-    "{operator} writes no Manifest but read-only copies of components",
+    "{operator} writes only Manifests that are read-only copies of components",
 )]);
 
 const STATUS: Guard = Guard::Role("the status subresource changes neither spec nor metadata");
@@ -112,7 +112,7 @@ fn hub_namespace() -> Vec<Rule> {
             OPERATOR,
             &["kymas"],
             &["patch"],
-            "claim: our label and finalizer; hand-over: that we have stopped",
+            "claim: the operator's label and finalizer; hand-over: record that the operator stopped",
         )
         .guarded(METADATA),
         Rule::new(OPERATOR, &["kymas/status"], &["patch"], "report: the status").guarded(STATUS),
@@ -120,7 +120,7 @@ fn hub_namespace() -> Vec<Rule> {
             OPERATOR,
             &["moduleconfigs/status", "pauses/status"],
             &["patch"],
-            "report: for whom a ModuleConfig holds; whether a Pause does",
+            "report: the Kymas that a ModuleConfig selects; whether a Pause is in force",
         )
         .guarded(STATUS),
         Rule::new(
@@ -137,12 +137,17 @@ fn hub_namespace() -> Vec<Rule> {
             "mirror: their status, and that of Manifests that KLM handed over",
         )
         .guarded(STATUS),
-        Rule::new(CORE, &["secrets"], &["get"], "observe: kubeconfigs; deletion: whether the access is gone"),
+        Rule::new(
+            CORE,
+            &["secrets"],
+            &["get"],
+            "observe: kubeconfigs; deletion: whether the access Secret was deleted",
+        ),
         Rule::new(
             CORE,
             &["secrets"],
             &["list", "watch"],
-            "observe: access Secrets as they come (metadata only)",
+            "observe: changes of access Secrets (metadata only)",
         ),
         Rule::new(&["events.k8s.io"], &["events"], &["create", "patch"], "report: events for people")
             .guarded(Guard::Role("no operator reads events")),
@@ -164,7 +169,7 @@ fn catalogue() -> [Rule; 3] {
             OPERATOR,
             &["modulereleasemetas"],
             &["patch"],
-            "mandatory: our finalizer, which holds a deleted one until every Kyma is rid of its module",
+            "mandatory: the operator's finalizer, which keeps a deleted one until no Kyma has its module",
         )
         .guarded(METADATA),
         Rule::new(
@@ -178,14 +183,14 @@ fn catalogue() -> [Rule; 3] {
 
 fn target() -> Vec<Rule> {
     vec![
-        Rule::new(CORE, &["namespaces"], &["get"], "session: which cluster it is (uid of kube-system)"),
+        Rule::new(CORE, &["namespaces"], &["get"], "session: the identity of the cluster (uid of kube-system)"),
         Rule::new(
             CORE,
             &["namespaces"],
             &["create", "patch"],
             "session: ensure the namespace of the target's Kyma",
         ),
-        Rule::new(CORE, &["configmaps"], &["create"], "session: put the stamp that says whose target it is"),
+        Rule::new(CORE, &["configmaps"], &["create"], "session: create the stamp with the owner of the target"),
         Rule::new(
             CORE,
             &["configmaps"],
@@ -198,22 +203,22 @@ fn target() -> Vec<Rule> {
             CRDS,
             &["customresourcedefinitions"],
             &["get", "patch", "delete"],
-            "session: is the Kyma CRD there and ours; deletion: remove it once no Kyma is left",
+            "session: whether the Kyma CRD exists and is the operator's; deletion: remove it once no Kyma is left",
         )
         .named(&["kymas.operator.kyma-project.io"]),
         Rule::new(
             OPERATOR,
             &["kymas"],
             &["get", "list", "watch", "create", "patch", "delete"],
-            "observe: the user's choice; birth, labels and deletion of the target's Kyma",
+            "observe: the user's selection; creation, labels and deletion of the target's Kyma",
         ),
         Rule::new(OPERATOR, &["kymas/status"], &["patch"], "report: the status, for the target's users"),
         Rule::new(
             CORE,
             &["secrets"],
             &["get", "list", "watch", "create", "patch"],
-            "pull secret: the copy of the hub's, if --skr-image-pull-secret gives it this name; another name takes a \
-             rule of its own",
+            "pull secret: the copy of the hub's, if --skr-image-pull-secret gives it this name; another \
+             name needs its own rule",
         )
         .named(&[crate::pull_secret::DEFAULT_SECRET_NAME]),
         Rule::new(

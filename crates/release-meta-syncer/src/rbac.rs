@@ -26,8 +26,8 @@ pub(crate) fn table() -> Table {
 }
 
 fn hub_cluster() -> Vec<Rule> {
-    let start = "start: wait for the hub's CRDs; deletion: is the CRD going";
-    let identity = "identity: uid of kube-system; deletion: is the namespace going";
+    let start = "start: wait for the hub's CRDs; deletion: whether the CRD is being deleted";
+    let identity = "identity: uid of kube-system; deletion: whether the namespace is being deleted";
     vec![
         Rule::new(CRD_GROUP, CRDS, &["get", "list", "watch"], start),
         Rule::new(&[""], &["namespaces"], &["get"], identity),
@@ -35,9 +35,10 @@ fn hub_cluster() -> Vec<Rule> {
 }
 
 fn hub_namespace() -> Vec<Rule> {
-    let kymas = "what to serve; own finalizer; that we have stopped, in a hand-over";
+    let kymas =
+        "the Kymas to serve; the operator's finalizer; in a hand-over, record that the operator stopped";
     let status = "report: condition ModuleCatalog; first contact: record the target";
-    let catalogue = "the catalogue; a live look before a copy is removed";
+    let catalogue = "the catalogue; a live read before a copy is removed";
     let secrets = "access to targets; lists are of metadata only";
     let mut rules = kyma_sdk::rbac::pauses(&[
         "brake-release-meta-syncer",
@@ -66,7 +67,7 @@ const METADATA: Guard = Guard::Policy(&[
          .filter(name, name != '{finalizer-catalog}') == \
          (has(oldObject.metadata.finalizers) ? oldObject.metadata.finalizers : [])\
          .filter(name, name != '{finalizer-catalog}')",
-        "{operator} changes no finalizer but its own",
+        "{operator} changes only its own finalizers",
     ),
 ]);
 
@@ -80,7 +81,7 @@ fn target() -> Vec<Rule> {
         Rule::new(&[""], &["namespaces"], &["get", "create"], namespace),
         Rule::new(&[""], &["configmaps"], &["create"], "identity: the first stamp"),
         Rule::new(&[""], &["configmaps"], stamp_verbs, stamp).named(&[kyma_targets::STAMP_NAME]),
-        Rule::new(CRD_GROUP, CRDS, &["create", "list", "watch"], "install the CRDs and see them change"),
+        Rule::new(CRD_GROUP, CRDS, &["create", "list", "watch"], "install the CRDs and watch their changes"),
         Rule::new(CRD_GROUP, CRDS, &["get", "patch", "delete"], ends).named(&CATALOGUE_CRDS),
         Rule::new(KYMA_GROUP, CATALOGUE, &["list", "watch", "create", "patch", "delete"], copies),
     ]

@@ -90,7 +90,7 @@ pub fn pauses(record: &'static [&'static str]) -> Vec<Rule> {
             &["operator.kyma-project.io"],
             &["pauses"],
             &["list", "watch", "create"],
-            "obey Pauses; the brake makes one",
+            "obey Pauses; the brake creates one",
         )
         .guarded(guard::BRAKE_PAUSE),
         Rule::new(

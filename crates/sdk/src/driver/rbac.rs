@@ -64,8 +64,10 @@ fn with_own(mut rules: Vec<Rule>, own: &[Rule]) -> Vec<Rule> {
 fn hub_cluster(own: &'static [&'static str], awaited: &'static [&'static str]) -> Vec<Rule> {
     const APIEXTENSIONS: &[&str] = &["apiextensions.k8s.io"];
     const CRDS: &[&str] = &["customresourcedefinitions"];
-    let (start, end) =
-        ("start: wait for its own CRD and that of Pauses", "end: a CRD that is being deleted orders nothing");
+    let (start, end) = (
+        "start: wait for its own CRD and that of Pauses",
+        "end: a CRD that is being deleted is no deletion request",
+    );
     vec![
         Rule::new(APIEXTENSIONS, CRDS, &["list", "watch"], start).named(awaited),
         Rule::new(APIEXTENSIONS, CRDS, &["get"], end).named(own),
@@ -73,7 +75,7 @@ fn hub_cluster(own: &'static [&'static str], awaited: &'static [&'static str]) -
             &[""],
             &["namespaces"],
             &["get"],
-            "identity of the hub (kube-system); end: a namespace that is being deleted orders nothing",
+            "identity of the hub (kube-system); end: a namespace that is being deleted is no deletion request",
         ),
     ]
 }
@@ -92,7 +94,7 @@ fn hub_namespace(
             &[""],
             &["secrets"],
             &["get", "list", "watch"],
-            "access to targets, and what else components name; the watch brings metadata alone and wakes who waits",
+            "access Secrets, and other Secrets that components name; the watch has only metadata and requeues waiting components",
         ),
         Rule::new(
             &["operator.kyma-project.io"],

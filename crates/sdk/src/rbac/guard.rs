@@ -70,7 +70,7 @@ pub(super) const BRAKE_PAUSE: Guard = Guard::Policy(&[
     Check::new(
         "object.metadata.name == 'brake-{operator}' && object.spec.scope == 'Deletes' && \
          has(object.spec.operators) && object.spec.operators == ['{operator}']",
-        "{operator} creates no Pause but brake-{operator}, of its own deletions",
+        "{operator} creates only the Pause brake-{operator}, for its own deletions",
     ),
     Check::OWNERS,
     Check::FINALIZERS,
@@ -80,7 +80,7 @@ pub(super) const BRAKE_PAUSE: Guard = Guard::Policy(&[
 pub(super) const BRAKE_RECORD: Guard = Guard::Policy(&[
     Check::new(
         "object.metadata.name in ['brake-{operator}', 'brake-{operator}-mark', 'pauses-{operator}']",
-        "{operator} creates no ConfigMap but those of its brake and of Pauses",
+        "{operator} creates only the ConfigMaps of its brake and of Pauses",
     ),
     Check::LABELS,
     Check::OWNERS,
@@ -101,7 +101,7 @@ pub const COMPONENT_METADATA: Guard = Guard::Policy(&[
          .filter(name, name != '{finalizer-component}') == \
          (has(oldObject.metadata.finalizers) ? oldObject.metadata.finalizers : [])\
          .filter(name, name != '{finalizer-component}')",
-        "{operator} changes no finalizer but its own",
+        "{operator} changes only its own finalizers",
     ),
 ]);
 
