@@ -178,7 +178,7 @@ impl<'a> DecisionInputs<'a> {
         let central = self.configs.central(&self.labels, &release.module);
         let mut inputs = vec![Input::new("ModuleReleaseMeta", format!("every Kyma gets version {version}"))];
         if central != crate::selection::CentralOverrides::default() {
-            inputs.push(Input::new("ModuleConfigs", "lay values or fields over it"));
+            inputs.push(Input::new("ModuleConfigs", "override values or fields"));
         }
         inputs.push(self.template(&release.module, &version));
         inputs.push(self.component(&release.module));
@@ -237,12 +237,12 @@ impl<'a> DecisionInputs<'a> {
     fn offered(&self, module: &str, entry: Option<&ModuleEntry>) -> (Option<String>, Input) {
         let says = |text: String| Input::new("ModuleReleaseMeta", text);
         let Some(release) = self.catalogue.release(module) else {
-            return (None, says("there is none".to_owned()));
+            return (None, says("does not exist".to_owned()));
         };
         if let Some(version) = &release.mandatory {
-            return (None, says(format!("every Kyma gets version {version}, nobody chooses it")));
+            return (None, says(format!("every Kyma gets version {version}; users do not select it")));
         }
-        let Some(entry) = entry else { return (None, says("is there".to_owned())) };
+        let Some(entry) = entry else { return (None, says("exists".to_owned())) };
         let channel = entry.channel.as_ref().unwrap_or(&self.selection.channel);
         let (version, mut text) = match (&entry.version, release.channels.get(channel)) {
             (Some(pin), _) if release.versions.is_some() && release.find(pin).is_none() => {
@@ -256,14 +256,14 @@ impl<'a> DecisionInputs<'a> {
         };
         let listed = version.as_ref().and_then(|version| release.find(version));
         if let Some(date) = listed.and_then(|listed| listed.deprecation_date) {
-            text.push_str(&format!("; support of it ends {date}"));
+            text.push_str(&format!("; its support ends {date}"));
         }
         (version, says(text))
     }
 
     fn template(&self, module: &str, version: &str) -> Input {
         let Some(template) = self.catalogue.template(module, version) else {
-            return Input::new("ModuleTemplate", format!("there is none for version {version}"));
+            return Input::new("ModuleTemplate", format!("does not exist for version {version}"));
         };
         let marks = [
             (template.audience.beta, "beta"),
@@ -277,7 +277,7 @@ impl<'a> DecisionInputs<'a> {
 
     fn component(&self, module: &str) -> Input {
         let Some(view) = self.components.iter().find(|view| view.module == module) else {
-            return Input::new("component", "there is none");
+            return Input::new("component", "does not exist");
         };
         let or_none = |version: &Option<String>| version.clone().unwrap_or_else(|| "no version".to_owned());
         let since = view.applied_at.map(|at| format!(" since {at}")).unwrap_or_default();

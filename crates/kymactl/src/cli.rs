@@ -31,7 +31,7 @@ Modules outside the set are removed, as if the cluster's user had removed them."
 const DIFF: &str = "\
 Renders and decides as the operator does, by dry runs on the target. Nothing is
 written; of Secrets only keys are shown.
-Exit codes: 0 nothing would change, 1 something would, 2 it cannot be told.";
+Exit codes: 0 no changes, 1 changes, 2 the changes cannot be determined.";
 
 const RECONCILE: &str = "\
 Exit codes: 0 Ready afterwards, 1 it failed, 3 not done or not Ready in time.";
@@ -43,7 +43,7 @@ With --once or --remove it works on one Kyma and ends.";
 
 const TEST: &str = "\
 The tests run once the component is Ready.
-Exit codes: 0 all succeeded, 1 one failed, 3 not over in time.";
+Exit codes: 0 all succeeded, 1 one failed, 3 not ended in time.";
 
 #[derive(Subcommand)]
 enum Command {

@@ -37,7 +37,7 @@ pub(crate) enum Error {
     #[error("the cluster{}: {}", at_address(), describe_watch(.0))]
     Watch(#[from] wait::Error),
     /// The cluster accepted the CRDs but does not serve them.
-    #[error("the cluster does not serve our CRDs within {waited}: look at its apiserver")]
+    #[error("the cluster does not serve the CRDs within {waited}: check its apiserver")]
     CrdsLate {
         /// The timeout.
         waited: String,
@@ -72,13 +72,13 @@ pub(crate) enum Error {
     #[error("{}: {}", .0.reason, .0.message)]
     Target(Box<kyma_sdk::Failure>),
     /// Some clusters were not adopted; each was reported.
-    #[error("{count} clusters were left: see their reasons above")]
+    #[error("{count} clusters were not adopted: see their reasons above")]
     NotAdopted {
         /// Number of clusters.
         count: usize,
     },
     /// Some Kymas were not handed over or given back; each was reported.
-    #[error("{count} Kymas were left: see why above, and run the same command again")]
+    #[error("{count} Kymas were not moved: see their reasons above, and run the same command again")]
     NotMoved {
         /// Number of Kymas.
         count: usize,
@@ -104,7 +104,7 @@ pub(crate) enum Error {
         name: String,
     },
     /// Some HelmReleases stay with Flux; the reasons were reported.
-    #[error("these HelmReleases were left, see why above: {names}")]
+    #[error("these HelmReleases were not migrated, see their reasons above: {names}")]
     NotMigrated {
         /// Names of the HelmReleases.
         names: String,
@@ -134,7 +134,7 @@ pub(crate) enum Error {
         lines: String,
     },
     /// A signal came first.
-    #[error("stopped before everything was done: run the same command again")]
+    #[error("stopped before all steps were done: run the same command again")]
     Stopped,
     /// A call to a registry or another source failed.
     #[error(transparent)]

@@ -34,7 +34,7 @@ impl Request {
         let at = Timestamp::now().to_string();
         let request = Self { components, namespace, name: name.to_owned(), at };
         if request.component().await?.spec.suspend == Some(true) {
-            let message = format!("it is suspended; take care of it again with `kymactl resume {name}`");
+            let message = format!("it is suspended; resume it with `kymactl resume {name}`");
             return Err(Error::input(name, message));
         }
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };

@@ -47,7 +47,7 @@ pub struct Args {
     /// Maximum number of targets with deletions in 10 minutes without confirmation
     #[arg(long, env, default_value_t = 10)]
     pub brake_targets: u32,
-    /// --brake-targets as a percentage of all targets; the larger one counts
+    /// --brake-targets as a percentage of all targets; the larger value applies
     #[arg(long, env, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub brake_percent: u8,
     /// Restrictions of access Secrets, and tokens for targets.

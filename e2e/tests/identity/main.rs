@@ -154,7 +154,7 @@ async fn old_copy(world: &mut World) -> Result<()> {
     ensure!(asked.code == Some(2) && asked.text.contains("2 clusters"), "{asked:?}");
     world.nothing_was_written(&[1, 2, 3], &marks)?;
     let adopted = world.kymactl(&["adopt", "--all", "--yes"]).await?;
-    ensure!(adopted.code == Some(0) && adopted.text.contains("2 adopted, 0 left"), "{adopted:?}");
+    ensure!(adopted.code == Some(0) && adopted.text.contains("2 adopted, 0 not adopted"), "{adopted:?}");
     for kyma in ["east", "west"] {
         world.says(kyma, Reason::DowngradeRefused).await?;
         world.runs(kyma, "1.4.0").await?;

@@ -89,16 +89,16 @@ fn a_decision_is_explained_by_what_it_was_made_from() {
         inputs(&all[1]),
         [
             "choice: the Kyma's channel regular, says the cluster's Kyma",
-            "ModuleReleaseMeta: there is none",
-            "component: there is none",
+            "ModuleReleaseMeta: does not exist",
+            "component: does not exist",
         ]
     );
     assert_eq!(
         inputs(&all[2]),
         [
             "ModuleReleaseMeta: every Kyma gets version 2.0.0",
-            "ModuleTemplate: there is none for version 2.0.0",
-            "component: there is none",
+            "ModuleTemplate: does not exist for version 2.0.0",
+            "component: does not exist",
         ]
     );
 }

@@ -52,10 +52,10 @@ impl Diff {
         let component = self.desired(&runtime).await?;
         if component.metadata.deletion_timestamp.is_some() {
             let name = component.metadata.name.unwrap_or_default();
-            return Err(Error::input(name, "it is being deleted, so nothing is applied for it any more"));
+            return Err(Error::input(name, "it is being deleted, so nothing more is applied for it"));
         }
         if component.spec.suspend == Some(true) {
-            output::remark("the component is suspended: nothing of this is done before it is resumed");
+            output::remark("the component is suspended: none of these changes is made before it is resumed");
         }
         let format = self.reader.hub.format();
         // Deleted when the process ends, unless a directory is named.

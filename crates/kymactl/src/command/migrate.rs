@@ -8,15 +8,15 @@ use clap::Subcommand;
 use crate::error::Error;
 
 const KLM: &str = "\
-No module is installed again: its objects stay and change their owner.
-Exit codes: 0 all done, 1 a Kyma was left with a reason; run the command again.";
+No module is installed again: its objects stay and get another owner.
+Exit codes: 0 all done, 1 a Kyma was not moved; run the command again.";
 
 const FLUX: &str = "\
 Nothing is installed again: helm-component adopts what the release installed.
 Prints YAML; fields that cannot be carried over are named on standard error.
 Without -n and -A the HelmReleases are those of the context's namespace;
 components get the namespace of --hub-namespace.
-Exit codes: 0 all converted, 1 a release was left with a reason.";
+Exit codes: 0 all converted, 1 a release was not converted.";
 
 /// Commands that move a hub over.
 #[derive(Subcommand)]

@@ -19,7 +19,7 @@ Apply the printed ModuleTemplate to the hub.";
 const ASSIGN: &str = "\
 The version needs a ModuleTemplate on the hub. Other fields stay as they are; a
 concurrent change of the channels is an error, and nothing is written.
-Exit codes: 0 assigned or already so, 1 the hub refused, 2 wrong input.";
+Exit codes: 0 assigned, now or before, 1 the hub refused, 2 wrong input.";
 
 /// Commands for authors of modules.
 #[derive(Subcommand)]

@@ -31,7 +31,7 @@ impl Reconcile {
         let request = Request::make(&hub, &name, annotations::RECONCILE_REQUESTED_AT).await?;
         if no_wait {
             let component = request.component().await?;
-            return format.object(&component, &format!("{name} is asked for"));
+            return format.object(&component, &format!("the reconcile of {name} is requested"));
         }
         let is_over = |component: &HelmComponent, at: &str| outcome(component, at) != Outcome::Pending;
         let Some(component) = request.followed(timeout, is_over).await? else {

@@ -70,7 +70,7 @@ impl Reset {
     fn unborn(&self) -> Error {
         Error::input(
             &self.kyma,
-            "its cluster has no Kyma; one is born with the initial set, or with the last choice",
+            "its cluster has no Kyma; a new one is created with the initial set, or with the last selection",
         )
     }
 }
@@ -86,7 +86,7 @@ fn changes(live: &Value, wanted: &Value) -> Vec<String> {
     for (name, entry) in &after {
         match before.get(name) {
             None => lines.push(format!("{name}: is added")),
-            Some(before) if before != entry => lines.push(format!("{name}: the entry is put back")),
+            Some(before) if before != entry => lines.push(format!("{name}: the entry is restored")),
             Some(_) => {}
         }
     }
@@ -127,7 +127,7 @@ mod tests {
             changes(&live, &wanted),
             [
                 "channel: regular instead of fast",
-                "nats: the entry is put back",
+                "nats: the entry is restored",
                 "otel: is added",
                 "mine: is removed",
             ]

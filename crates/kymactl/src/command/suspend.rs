@@ -34,7 +34,7 @@ impl Suspend {
             let patch = json!({"spec": {"suspend": suspend.then_some(true)}});
             component = components.patch(&self.component, &params, &Patch::Merge(patch)).await?;
         }
-        let state = if suspend { "suspended: nothing is done with it" } else { "taken care of" };
+        let state = if suspend { "suspended: it is not reconciled" } else { "resumed" };
         let when = if is_so { "already" } else { "now" };
         self.hub.format().object(&component, &format!("{} is {when} {state}", self.component))
     }

@@ -31,7 +31,7 @@ impl Test {
         let request = Request::make(&hub, &name, annotations::TEST_REQUESTED_AT).await?;
         if no_wait {
             let component = request.component().await?;
-            return format.object(&component, &format!("the tests of {name} are asked for"));
+            return format.object(&component, &format!("the tests of {name} are requested"));
         }
         let are_over = |component: &HelmComponent, at: &str| over(component, at).is_some();
         let Some(component) = request.followed(timeout, are_over).await? else {
@@ -71,7 +71,7 @@ fn awaited(name: &str, component: &HelmComponent) -> String {
     let said: Vec<String> =
         [condition::types::READY, condition::types::TEST_SUCCESS].into_iter().filter_map(says).collect();
     match said.as_slice() {
-        [] => format!("{name}: nobody reports on it; is helm-component running?"),
+        [] => format!("{name}: no operator reports its status; is helm-component running?"),
         said => format!("{name}: {}", output::one_line(&said.join("; "))),
     }
 }

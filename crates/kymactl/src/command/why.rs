@@ -45,7 +45,7 @@ impl Why {
         output::result(&self.hub.format().text(&subjects, paragraphs, names)?)?;
         if self.operators.is_empty() {
             output::remark(
-                "queues, next tries and last answers are known to the operators: name them with --operator",
+                "only the operators know queues, next retries and last answers: name them with --operator",
             );
         }
         Ok(())

@@ -199,7 +199,7 @@ async fn not_applied_yet(world: &World) {
     let marks = world.marks();
     let (code, out, err) = told(&world.diff_of(&world.component(&json!({"greeting": "servus"}))).await);
     assert_eq!(code, Some(1), "{out}{err}");
-    let untried = "not tried, as namespace store does not exist yet";
+    let untried = "no dry run, because namespace store does not exist yet";
     let expected = [
         "create Namespace store".to_owned(),
         format!("create ConfigMap store/extra: {untried}"),

@@ -104,7 +104,7 @@ async fn a_release_stays_with_flux_if_the_hub_refuses_its_component() {
     apply(&bare.client, namespace).await;
     let (code, told) = bare.take_over().await;
     assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("see why above: default/many, default/waits"), "{told}");
+    assert!(told.contains("see their reasons above: default/many, default/waits"), "{told}");
     assert_eq!(bare.suspended().await, ["after", "base"]);
     let components: Api<HelmComponent> = Api::namespaced(bare.client.clone(), "kcp-system");
     let made = components.list(&ListParams::default()).await.unwrap().items;

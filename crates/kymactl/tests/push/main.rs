@@ -123,8 +123,8 @@ fn missing_or_wrong_input_is_reported_before_a_push() {
     let registry = ["--registry", "127.0.0.1:1", "--insecure"];
     let cases: [(&[&str], &str); 5] = [
         (&["--config", text(&empty)], "the module has no version"),
-        (&["--config", text(&main)], "\"main\" is no version"),
-        (&["--name", "abc", "--version", "1.0"], "\"1.0\" is no version"),
+        (&["--config", text(&main)], "\"main\" is not a version"),
+        (&["--name", "abc", "--version", "1.0"], "\"1.0\" is not a version"),
         (&["--name", "abc", "--version", "1.0.0"], "needs a manifest"),
         (&["--version", "1.0.0"], "has no name"),
     ];

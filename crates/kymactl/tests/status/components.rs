@@ -76,8 +76,8 @@ async fn a_component_is_suspended_and_resumed() {
     for (command, suspended, says) in [
         ("suspend", Some(true), "shop is now suspended"),
         ("suspend", Some(true), "shop is already suspended"),
-        ("resume", None, "shop is now taken care of"),
-        ("resume", None, "shop is already taken care of"),
+        ("resume", None, "shop is now resumed"),
+        ("resume", None, "shop is already resumed"),
     ] {
         let said = hub.said(&[command, "shop"]).await;
         assert!(said.starts_with(says), "{said}");
@@ -92,7 +92,7 @@ async fn a_component_is_asked_for_unless_it_is_suspended() {
     let hub = Hub::new().await;
     let components = hub.component().await;
     let said = hub.said(&["reconcile", "shop", "--no-wait"]).await;
-    assert!(said.starts_with("shop is asked for"), "{said}");
+    assert!(said.starts_with("the reconcile of shop is requested"), "{said}");
     let asked = components.get("shop").await.unwrap();
     assert!(asked.metadata.annotations.unwrap().contains_key(annotations::RECONCILE_REQUESTED_AT));
     // No operator runs that could handle the request.
@@ -110,7 +110,7 @@ async fn the_exit_code_of_test_shows_the_result() {
     let hub = Hub::new().await;
     let components = hub.component().await;
     let said = hub.said(&["test", "shop", "--no-wait"]).await;
-    assert!(said.starts_with("the tests of shop are asked for"), "{said}");
+    assert!(said.starts_with("the tests of shop are requested"), "{said}");
     // No operator runs that could run the tests.
     let alone = hub.command(&["test", "shop", "--timeout=1"]).output().await.unwrap();
     let told = String::from_utf8_lossy(&alone.stderr);

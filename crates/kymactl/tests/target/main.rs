@@ -190,7 +190,7 @@ async fn each_step_of_the_way_is_checked_and_nothing_is_written() {
     let output = stage.target(&["test", "sample"]).await;
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output);
-    assert!(said.contains("identity       ok      nobody's yet"), "{said}");
+    assert!(said.contains("identity       ok      not adopted yet"), "{said}");
     assert!(said.contains("missing: patch *.*"), "{said}");
     assert!(said.contains("TargetForbidden"), "{said}");
 
@@ -304,7 +304,7 @@ async fn after_a_restore_all_clusters_of_a_later_state_are_taken_over_at_once() 
 
     let output = stage.target(&["adopt", "--all", "--yes"]).await;
     assert_eq!(output.status.code(), Some(1), "one has no access Secret: {}", text(&output));
-    for line in ["sample: adopted", "stranger: left: AwaitingAccess", "1 adopted, 1 left"] {
+    for line in ["sample: adopted", "stranger: not adopted: AwaitingAccess", "1 adopted, 1 not adopted"] {
         assert!(text(&output).contains(line), "{line}: {}", text(&output));
     }
     let stamp = stamps.get("kyma-target-stamp").await.unwrap().data.unwrap();
@@ -350,7 +350,7 @@ async fn a_cluster_gets_its_initial_set_back_and_only_when_that_is_said() {
 
     let output = stage.run("reset", &["sample"]).await;
     assert_eq!(output.status.code(), Some(2), "{}", text(&output));
-    for line in ["keda: is added", "nats: the entry is put back", "mine: is removed", "--yes"] {
+    for line in ["keda: is added", "nats: the entry is restored", "mine: is removed", "--yes"] {
         assert!(text(&output).contains(line), "{line}: {}", text(&output));
     }
     let names =
@@ -403,7 +403,7 @@ async fn a_decision_is_explained_from_the_hub_alone() {
         "DowngradeRefused: ",
         "the Kyma's channel regular, says the cluster's Kyma",
         "channel regular has version 1.0.0",
-        "there is none for version 1.0.0",
+        "does not exist for version 1.0.0",
         "HelmComponent sample-keda-",
         ": 1.1.0 ordered",
     ] {

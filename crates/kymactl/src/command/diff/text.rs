@@ -112,10 +112,9 @@ fn change(identity: &Identity, object: &ObjectDiff) -> Result<Change, Error> {
     if let Some(why @ NoDryRunReason::Webhook(_)) = no_dry_run {
         return Ok(Change::of(Action::Undiffable, identity, why.to_string()));
     }
-    let takes_over =
-        "fields that kubectl or Helm set and the content lacks go too, which a dry run does not show";
+    let takes_over = "fields that kubectl or Helm set and the content lacks are also removed, which a dry run does not show";
     let notes = [
-        no_dry_run.map(|why| format!("not tried, as {why}")),
+        no_dry_run.map(|why| format!("no dry run, because {why}")),
         object.takes_over.then(|| takes_over.to_owned()),
     ];
     let notes: Vec<String> = notes.into_iter().flatten().collect();

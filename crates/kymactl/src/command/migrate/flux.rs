@@ -115,7 +115,7 @@ async fn applied(flux: &read::Flux, releases: &[Value], all: &[Conversion]) -> R
         output::remark(&report::text(converted));
         let outcome = match depends::needs(converted).find(|name| left.contains(*name)) {
             Some(name) => MigrationOutcome::NotMigrated(format!(
-                "it depends on {name}, which was left; named alone it is taken over without that"
+                "it depends on {name}, which was not migrated; named alone it is migrated without the dependency"
             )),
             None => flux
                 .take_over(release, converted)

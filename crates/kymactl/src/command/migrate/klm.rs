@@ -61,7 +61,7 @@ pub(crate) struct Klm {
     /// Write nothing and print what would be done
     #[arg(long)]
     dry_run: bool,
-    /// Give the Kymas back to KLM
+    /// Hand the Kymas back to KLM
     #[arg(long)]
     rollback: bool,
     /// Confirm that KLM is stopped although it has no Lease on the hub
@@ -139,7 +139,7 @@ impl Klm {
             }
             start = snapshot.start;
         }
-        Err(StopReason::Obstacles(vec!["it does not come to an end: run the command again".to_owned()]))
+        Err(StopReason::Obstacles(vec!["the steps did not end: run the command again".to_owned()]))
     }
 
     async fn klm_state(&self, snapshot: &KymaSnapshot) -> Result<KlmState, Error> {
@@ -160,11 +160,11 @@ impl Klm {
     fn outcome(&self, idle: bool) -> &'static str {
         match (self.rollback, self.dry_run, idle) {
             (false, _, true) => "nothing to hand over",
-            (true, _, true) => "nothing to give back",
-            (false, true, false) => "nothing is in the way of the hand-over",
-            (true, true, false) => "nothing is in the way of giving it back",
+            (true, _, true) => "nothing to hand back",
+            (false, true, false) => "no obstacle to the hand-over",
+            (true, true, false) => "no obstacle to the hand-back",
             (false, false, false) => "handed over",
-            (true, false, false) => "given back to KLM",
+            (true, false, false) => "handed back to KLM",
         }
     }
 
@@ -227,7 +227,7 @@ impl Klm {
             RollbackStep::StopOperators => snapshot.set_hand_over_label(labels::HAND_OVER_PENDING).await?,
             RollbackStep::AwaitOperator(operator) => {
                 let stopped = |kyma: Option<&Kyma>| kyma.is_none_or(|kyma| !back::is_at_work(kyma, operator));
-                let why = || format!("{operator} does not say that it has stopped: is it running?");
+                let why = || format!("{operator} has not reported that it stopped: is it running?");
                 wait_for(deadline, kymas(snapshot), &snapshot.facts.kyma.name_any(), stopped, why).await?;
             }
             RollbackStep::StopComponent(module) => snapshot.set_skip_label(&module, true).await?,
@@ -240,7 +240,7 @@ impl Klm {
             RollbackStep::AwaitDeletion(module) => {
                 let uid = snapshot.facts.modules[&module].component.as_ref().and_then(kube::ResourceExt::uid);
                 let gone = is_deleted(uid.as_deref().unwrap_or_default());
-                await_component(snapshot, &module, "is not gone", deadline, gone).await?;
+                await_component(snapshot, &module, "is not deleted", deadline, gone).await?;
             }
             RollbackStep::RestoreManifest(module) => snapshot.restore_manifest(&module).await?,
             RollbackStep::RestoreStatus => {

@@ -92,7 +92,7 @@ pub(crate) struct ParsedConfig {
 pub(crate) fn parse(path: &Path, yaml: &[u8]) -> Result<ParsedConfig, Error> {
     let invalid = |problem: String| Error::input(path.display().to_string(), problem);
     let mut fields: serde_json::Map<String, Value> = serde_saphyr::from_slice(yaml).map_err(|error| {
-        invalid(format!("not a module-config.yaml ({error}); a Go template has to be rendered first"))
+        invalid(format!("not a module-config.yaml ({error}); a Go template must be rendered first"))
     })?;
     let mut unused = Vec::new();
     fields.retain(|name, value| {

@@ -68,7 +68,7 @@ impl RunInput {
                     }
                     other => {
                         let problem = format!(
-                            "{} is no part of a catalogue",
+                            "{} is not part of a catalogue",
                             other.unwrap_or("an object without kind")
                         );
                         return Err(Error::input(file.display().to_string(), problem));
@@ -317,6 +317,6 @@ spec: {moduleName: serverless, channels: [{channel: fast, version: 3.0.0}]}
                 .to_string()
                 .contains("Kyma")
         );
-        assert!(input(KYMA, KYMA).unwrap_err().to_string().contains("no part of a catalogue"));
+        assert!(input(KYMA, KYMA).unwrap_err().to_string().contains("not part of a catalogue"));
     }
 }

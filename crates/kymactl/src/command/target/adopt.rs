@@ -90,7 +90,7 @@ async fn adopt_cluster(start: Start, meant: Option<&str>) -> Result<String, Erro
         }
         None => {
             let problem = format!(
-                "refused for {}: {}. If cluster {uid} is meant, repeat with --cluster-uid={uid}",
+                "refused for {}: {}. To adopt cluster {uid}, repeat with --cluster-uid={uid}",
                 why.reason, why.message
             );
             return Err(Error::input("--cluster-uid", problem));
@@ -111,7 +111,7 @@ async fn local(start: Start, meant: Option<&str>) -> Result<String, Error> {
     }
     let uid = start.hub_uid().to_owned();
     if meant != Some(uid.as_str()) {
-        let problem = format!("the hub is cluster {uid}; if it is meant, repeat with --cluster-uid={uid}");
+        let problem = format!("the hub is cluster {uid}; to adopt it, repeat with --cluster-uid={uid}");
         return Err(Error::input("--cluster-uid", problem));
     }
     let before = target_record(&start.kyma);
@@ -155,7 +155,7 @@ async fn all(starts: Vec<Start>, write: bool, lines: &mut Lines) -> Result<(), E
             }
             AdoptionOutcome::Failed(error) => {
                 left += 1;
-                Some(format!("left: {error}"))
+                Some(format!("not adopted: {error}"))
             }
         };
         if let Some(said) = said {
@@ -166,15 +166,15 @@ async fn all(starts: Vec<Start>, write: bool, lines: &mut Lines) -> Result<(), E
     bar.finish_and_clear();
     if left > 0 && !write {
         // Already reported, and not among those that `--yes` adopts.
-        output::remark(&format!("{left} clusters would be left: see their reasons above"));
+        output::remark(&format!("{left} clusters would not be adopted: see their reasons above"));
     }
     if would_be > 0 {
         let problem = format!(
-            "{would_be} clusters would be adopted; repeat with --yes if this hub is the one to go on"
+            "{would_be} clusters would be adopted; repeat with --yes if this hub is the one that continues"
         );
         return Err(Error::input("--all", problem));
     }
-    lines.sum_up(&format!("{adopted} adopted, {left} left"))?;
+    lines.sum_up(&format!("{adopted} adopted, {left} not adopted"))?;
     if left > 0 { Err(Error::NotAdopted { count: left }) } else { Ok(()) }
 }
 

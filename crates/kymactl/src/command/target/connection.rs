@@ -157,7 +157,7 @@ pub(crate) fn uid_of(found: &LiveIdentity) -> Result<&str, Error> {
     let uid = found.target_uid.as_str();
     let is_uid = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
     if uid.is_empty() || uid.len() > 64 || !uid.bytes().all(is_uid) {
-        return Err(Error::input("the target", "its Namespace kube-system has a uid that is none"));
+        return Err(Error::input("the target", "its Namespace kube-system has an invalid uid"));
     }
     Ok(uid)
 }

@@ -59,12 +59,12 @@ impl Test {
         let (claim, recorded) = start.read_again().await?.sides();
         match compare(&claim, &recorded, &found) {
             Verdict::Match { .. } => report.passed("identity", "the cluster on record")?,
-            Verdict::FirstContact { .. } => report.passed("identity", "nobody's yet")?,
+            Verdict::FirstContact { .. } => report.passed("identity", "not adopted yet")?,
             refused => return report.step("identity", Err(verdict_failure(&refused))),
         }
         let missing = report.step("rights", missing(&target).await)?;
         if missing.is_empty() {
-            return report.passed("rights", "all that the operators need");
+            return report.passed("rights", "the operators have all rights that they need");
         }
         for permission in &missing {
             let words = format!("missing: {}", permission.words());
@@ -77,7 +77,7 @@ impl Test {
 /// Returns the failure for a user that lacks `count` permissions.
 fn lack_of_rights(count: usize) -> Failure {
     let words = format!(
-        "rights that are missing: {count}; bind the roles that `<operator> rbac --for target` prints to the \
+        "{count} rights are missing; bind the roles that `<operator> rbac --for target` prints to the \
          kubeconfig's user"
     );
     Failure::new(kyma_api::Reason::TargetForbidden, words)

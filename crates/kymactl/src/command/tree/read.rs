@@ -57,7 +57,7 @@ pub(super) async fn nodes(
 fn parts(component: &HelmComponent) -> Result<Vec<Part>, Error> {
     let inventory = helm_component::inventory(component).map_err(|error| Error::Input {
         what: format!("HelmComponent {}", component.name_any()),
-        problem: format!("{error}; helm-component finds out anew what is there when it looks at it next"),
+        problem: format!("{error}; helm-component searches for its objects again at its next reconcile"),
     })?;
     let objects = inventory.iter().map(|(identity, entry)| {
         (identity.clone(), entry.version.clone(), Role::Object, Some(entry.clone()))

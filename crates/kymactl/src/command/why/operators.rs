@@ -20,7 +20,10 @@ impl Operators {
     pub(super) fn at(addresses: &[String]) -> Result<Self, Error> {
         let connect = |address: &String| {
             let url = address.parse().map_err(|_| {
-                Error::input("--operator", format!("{address} is no address: http://host:port"))
+                Error::input(
+                    "--operator",
+                    format!("{address} is not an address of the form http://host:port"),
+                )
             })?;
             let mut config = Config::new(url);
             (config.read_timeout, config.connect_timeout) = (Some(QUERY_TIMEOUT), Some(QUERY_TIMEOUT));
@@ -41,7 +44,7 @@ impl Operators {
             let problem = |error: &str| {
                 Error::input(
                     "--operator",
-                    format!("{address} is no operator's admin server that answers: {error}"),
+                    format!("no admin server of an operator answers at {address}: {error}"),
                 )
             };
             let request = Request::get(path).body(Vec::new()).map_err(|error| problem(&error.to_string()))?;

@@ -108,12 +108,14 @@ impl fmt::Display for Subject {
 fn place(diagnosis: &Diagnosis) -> String {
     let mut said = Vec::new();
     said.extend(diagnosis.queued.map(|time| format!("in the queue for {}", rough(time))));
-    said.extend(diagnosis.working.map(|time| format!("worked on for {}", rough(time))));
-    said.extend(diagnosis.next.map(|time| format!("next pass in {} if nothing happens before", rough(time))));
+    said.extend(diagnosis.working.map(|time| format!("being reconciled for {}", rough(time))));
+    said.extend(
+        diagnosis.next.map(|time| format!("next reconcile in {} unless an event occurs before", rough(time))),
+    );
     if let Some(failure) = &diagnosis.failure {
         said.push(output::one_line(&format!("failed {} times in a row: {failure}", diagnosis.failures)));
     }
-    if said.is_empty() { "not asked to work on it".to_owned() } else { said.join("; ") }
+    if said.is_empty() { "no reconcile is due".to_owned() } else { said.join("; ") }
 }
 
 fn contact(target: &TargetDiagnosis) -> String {
@@ -127,7 +129,7 @@ fn contact(target: &TargetDiagnosis) -> String {
     );
     let held = target.held_for.map(|time| {
         let cause = target.cause.as_deref().unwrap_or("it does not answer");
-        output::one_line(&format!("; no calls until it is probed in {}: {cause}", rough(time)))
+        output::one_line(&format!("; no requests until the next probe in {}: {cause}", rough(time)))
     });
     format!("{cluster} {answered}{}", held.unwrap_or_default())
 }
@@ -189,8 +191,8 @@ mod tests {
 Kyma sample: Warning since 2026-06-01T00:00:00Z
   shard 7
   Ready: TargetTimeout: no answer
-  kyma-operator: next pass in 90.0 s if nothing happens before; failed 3 times in a row: TargetTimeout: no answer
-    cluster of Secret access last answered 5 min ago; no calls until it is probed in 12.0 s: no answer within 15 s
+  kyma-operator: next reconcile in 90.0 s unless an event occurs before; failed 3 times in a row: TargetTimeout: no answer
+    cluster of Secret access last answered 5 min ago; no requests until the next probe in 12.0 s: no answer within 15 s
   release-meta-syncer: in the queue for 0.2 s
 ";
         assert_eq!(subject.to_string(), expected);

@@ -88,7 +88,7 @@ fn changes_are_listed_in_their_order() {
         "create Namespace n",
         "run hook Job.batch n/pre-upgrade: pre-upgrade",
         "undiffable ConfigMap n/w: webhook w.example.org does not support dry runs",
-        "create ConfigMap n/k: not tried, as its kind does not exist yet",
+        "create ConfigMap n/k: no dry run, because its kind does not exist yet",
         "delete ConfigMap n/gone",
         "leave ConfigMap n/kept: it is annotated to be kept",
         "run hook Job.batch n/post-upgrade: post-upgrade",

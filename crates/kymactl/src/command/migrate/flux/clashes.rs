@@ -27,7 +27,7 @@ fn names(all: &mut [Conversion]) {
     for (name, positions) in by_name.into_iter().filter(|(_, positions)| positions.len() > 1) {
         let releases: Vec<String> = positions.iter().map(|one| all[*one].release.clone()).collect();
         let says = format!(
-            "{} would both be HelmComponent {name}: convert them for namespaces of their own, `--hub-namespace`",
+            "{} would both be HelmComponent {name}: convert them for separate namespaces, `--hub-namespace`",
             releases.join(" and ")
         );
         for position in positions {

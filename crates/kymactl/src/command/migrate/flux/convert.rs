@@ -125,15 +125,15 @@ fn check(component: &HelmComponent, spec: &Value, name: &str, findings: &mut Vec
     let wished = component.spec.release.as_ref().and_then(|release| release.name.as_deref()).unwrap_or(name);
     let made = helm_component::release::of(&component.name_any(), &component.spec, None, "default").name;
     if made != wished {
-        let says = format!("a release cannot be named {wished} here, it would be {made}");
+        let says = format!("a release cannot have the name {wished} here; its name would be {made}");
         findings.push(Finding::new("spec.releaseName", Severity::Suspended, says));
     }
     if component.spec.target.is_none() {
-        let says = "the hub is the target: helm-component has to run with `--mode=single-cluster`";
+        let says = "the hub is the target: helm-component must run with `--mode=single-cluster`";
         findings.push(Finding::new("spec.kubeConfig", Severity::ActionRequired, says));
     }
     if spec.get("suspend").is_some_and(|suspend| suspend == true) && component.spec.suspend == Some(true) {
-        let says = "it is suspended, and so is the component: kymactl resume begins";
+        let says = "it is suspended, and so is the component: kymactl resume starts its reconciliation";
         findings.push(Finding::new("spec.suspend", Severity::ActionRequired, says));
     }
     if let Some(says) = helm_component::unknown_functions(&component.spec) {
@@ -207,7 +207,7 @@ fn target(
             key.to_owned()
         }
         (None, _) => {
-            let says = "names no key: `value` is taken, Flux takes `value.yaml` where there is none";
+            let says = "names no key: `value` is used; Flux uses `value.yaml` if that key is missing";
             findings.push(Finding::new(PLACE, Severity::ActionRequired, says));
             "value".to_owned()
         }
@@ -245,10 +245,7 @@ fn crds(spec: &Value, findings: &mut Vec<Finding>) -> CrdPolicy {
     match (text(spec, "/upgrade/crds"), install) {
         (Some("Skip"), Some("Skip")) => CrdPolicy::Skip,
         (Some("Skip"), _) => {
-            told(
-                "spec.upgrade.crds",
-                "`crds: Skip`, for installations too: make the CRDs yourself where they are missing",
-            );
+            told("spec.upgrade.crds", "`crds: Skip`, for installations too: create missing CRDs yourself");
             CrdPolicy::Skip
         }
         (None, Some("Skip")) => {
@@ -267,7 +264,7 @@ fn crds(spec: &Value, findings: &mut Vec<Finding>) -> CrdPolicy {
         (_, Some("CreateReplace")) => {
             told(
                 field,
-                "`crds: Create`, since it is not for upgrades; `CreateReplace` would keep CRDs up to date",
+                "`crds: Create`, because it is not for upgrades; `CreateReplace` would keep CRDs up to date",
             );
             CrdPolicy::Create
         }
@@ -281,7 +278,7 @@ fn hooks(spec: &Value, findings: &mut Vec<Finding>) -> HookPolicy {
         (true, true) => HookPolicy::Skip,
         (install, _) => {
             let field = if install { "spec.install.disableHooks" } else { "spec.upgrade.disableHooks" };
-            let says = "hooks are left out for both or for none: they run";
+            let says = "hooks are skipped for both or for none: they run";
             findings.push(Finding::new(field, Severity::Suspended, says));
             HookPolicy::Run
         }
@@ -316,7 +313,7 @@ fn drift(spec: &Value, findings: &mut Vec<Finding>) -> Drift {
 fn account(spec: &Value, namespace: &str, findings: &mut Vec<Finding>) -> Option<String> {
     let name = text(spec, "/serviceAccountName")?;
     let says = format!(
-        "Flux acted as {namespace}/{name}: see in which namespace of the target helm-component looks for it"
+        "Flux acted as {namespace}/{name}: check in which namespace of the target helm-component expects it"
     );
     findings.push(Finding::new("spec.serviceAccountName", Severity::ActionRequired, says));
     Some(name.to_owned())
@@ -327,7 +324,7 @@ fn set_back(release: &Value) -> Option<Finding> {
     let kustomization = release["metadata"]["labels"][KUSTOMIZATION].as_str();
     let kustomization = kustomization.filter(|_| !is_set(release, "/spec/suspend"))?;
     let says = format!(
-        "Kustomization {kustomization} of Flux may set it back: put `spec.suspend: true` into its source first"
+        "Kustomization {kustomization} of Flux may resume it: set `spec.suspend: true` in its source first"
     );
     Some(Finding::new("spec.suspend", Severity::ActionRequired, says))
 }

@@ -36,7 +36,7 @@ pub(super) fn connect(releases: &[Value], all: &mut [Conversion]) {
                      once there is one"
                 ))),
                 Some(_) if dependencies.len() >= MAX_DEPENDENCIES => {
-                    let says = format!("{MAX_DEPENDENCIES} is the most that a component takes");
+                    let says = format!("a component has at most {MAX_DEPENDENCIES} dependencies");
                     converted.findings.push(told(says));
                 }
                 Some(name) => dependencies.push(Dependency {

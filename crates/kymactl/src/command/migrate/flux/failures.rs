@@ -18,7 +18,7 @@ pub(super) fn timeouts(spec: &Value, findings: &mut Vec<Finding>) -> Option<Time
         let found = duration(value);
         if found.is_none() {
             let place = format!("spec{}", pointer.replace('/', "."));
-            findings.push(Finding::new(place, Severity::NotConverted, format!("{value} is no duration")));
+            findings.push(Finding::new(place, Severity::NotConverted, format!("{value} is not a duration")));
         }
         found
     };
@@ -76,7 +76,7 @@ fn tries_again(spec: &Value) -> bool {
 pub(super) fn uninstalls(spec: &Value) -> Option<Finding> {
     let place = "spec.upgrade.remediation.strategy";
     let is_it = text(spec, "/upgrade/remediation/strategy") == Some("uninstall") && !tries_again(spec);
-    let says = "nothing is uninstalled because its upgrade failed: it stays, and is tried again";
+    let says = "a failed upgrade uninstalls nothing: the release stays, and the upgrade is retried";
     is_it.then(|| Finding::new(place, Severity::NotConverted, says))
 }
 

@@ -48,17 +48,17 @@ const fn changes(path: &'static str, says: &'static str) -> Field {
 }
 
 const EVENTS: &str = "nothing is polled";
-const VERSION: &str = "`source.chart.version`: a range as it is, otherwise the version that is installed";
-const CHECK: &str = "`source.chart.checkEverySeconds`, a minute at least, where the version is a range; otherwise nothing is polled";
+const VERSION: &str = "`source.chart.version`: a range unchanged, otherwise the installed version";
+const CHECK: &str = "`source.chart.checkEverySeconds`, a minute at least, if the version is a range; otherwise nothing is polled";
 const FIXED: &str = "the version is fixed";
-const HELD: &str = "a range is not followed then: the version that is installed stays";
-const RETRIES: &str = "what fails is tried again by its class, without end";
-const NO_WAIT: &str = "no worker waits; `Ready` tells when all is up";
-const SSA: &str = "objects are applied on the server";
-const CA: &str = "give the CA to the operator, `--oci-ca-file`; client certificates have no equal";
-const CLOUD: &str = "logins of cloud providers have no equal: use a pull secret";
-const VERIFY: &str = "`source.verify`; what has no equal there is told, and suspends";
-const CHART_VALUES: &str = "write what these files of the chart say into `values`";
+const HELD: &str = "a range is not followed then: the installed version stays";
+const RETRIES: &str = "failures are retried by their class, without limit";
+const NO_WAIT: &str = "no worker waits; `Ready` reports when all objects are ready";
+const SSA: &str = "objects are applied with server-side apply";
+const CA: &str = "give the CA to the operator, `--oci-ca-file`; client certificates have no equivalent";
+const CLOUD: &str = "logins of cloud providers have no equivalent: use a pull secret";
+const VERIFY: &str = "`source.verify`; settings without an equivalent are reported and suspend the component";
+const CHART_VALUES: &str = "write the values of these files of the chart into `values`";
 const PLAIN: &str = "name the host in `--oci-insecure-hosts`";
 
 /// `helm.toolkit.fluxcd.io` HelmRelease, v2, v2beta2 and v2beta1.
@@ -74,30 +74,30 @@ pub(super) const RELEASE: &[Field] = &[
     carried("chart.spec.sourceRef", "`source.chart.url`"),
     changes("chart.spec.valuesFiles", CHART_VALUES),
     changes("chart.spec.valuesFile", CHART_VALUES),
-    idle("chart.spec.ignoreMissingValuesFiles", "goes with the files"),
+    idle("chart.spec.ignoreMissingValuesFiles", "not needed without the files"),
     carried("chart.spec.verify", VERIFY),
     carried("chart.spec.interval", CHECK),
     idle("chart.spec.reconcileStrategy", FIXED),
     idle("chart.metadata", "there is no object for the chart"),
     carried("chartRef", "`source.chart`, of the OCIRepository or HelmChart"),
-    carried("values", "`values`; `userValues` where there are `valuesFrom`, which they win over"),
+    carried("values", "`values`; `userValues` if there are `valuesFrom`, over which they take precedence"),
     carried("valuesFrom[].kind", "`valuesFrom[].kind`"),
-    carried("valuesFrom[].name", "`valuesFrom[].name`; a Secret needs a label, which is told"),
+    carried("valuesFrom[].name", "`valuesFrom[].name`; a Secret needs a label, which is reported"),
     carried("valuesFrom[].valuesKey", "`valuesFrom[].key`"),
     carried(
         "valuesFrom[].targetPath",
-        "`valuesFrom[].targetPath`; a string always: what Flux makes something else of, or cannot be seen, is told, and suspends",
+        "`valuesFrom[].targetPath`; always a string: a text that Flux would convert, or that cannot be read, is reported and suspends the component",
     ),
-    carried("valuesFrom[].literal", "with `targetPath` it is always so"),
+    carried("valuesFrom[].literal", "always the case with `targetPath`"),
     carried(
         "valuesFrom[].optional",
-        "`valuesFrom[].optional`; where it has to be copied and is not yet, it is told, and suspends; if the object vanishes, its installed values stay, `ValuesMissing`",
+        "`valuesFrom[].optional`; an object that must be copied and is not copied yet is reported and suspends the component; if the object is deleted, its installed values stay, `ValuesMissing`",
     ),
     carried("kubeConfig.secretRef", "`target.kubeconfigSecretRef`; without a key `value`, else `value.yaml`"),
     Field {
         path: "kubeConfig.configMapRef",
         conversion: FieldConversion::Refused,
-        says: "logins of cloud providers have no equal: make a Secret with a kubeconfig and set `kubeConfig.secretRef`",
+        says: "logins of cloud providers have no equivalent: make a Secret with a kubeconfig and set `kubeConfig.secretRef`",
     },
     carried("serviceAccountName", "`serviceAccountName`"),
     carried("suspend", "`suspend`"),
@@ -114,16 +114,16 @@ pub(super) const RELEASE: &[Field] = &[
     carried("driftDetection.ignore", "`drift.ignore`"),
     carried(
         "timeout",
-        "`timeouts.hookSeconds` and `timeouts.healthSeconds`; without it 300 where a failed upgrade is rolled back",
+        "`timeouts.hookSeconds` and `timeouts.healthSeconds`; without it 300 if a failed upgrade is rolled back",
     ),
     carried("upgrade.timeout", "the same, before `timeout`"),
-    idle("install.timeout", "the one of upgrades counts"),
+    idle("install.timeout", "that of upgrades applies"),
     carried("uninstall.timeout", "`timeouts.deleteSeconds`"),
     carried(
         "install.crds",
-        "`crds: Skip`, where it is Skip and `upgrade.crds` is absent; otherwise that of upgrades is for installations too, and where they differ it is told",
+        "`crds: Skip`, if it is Skip and `upgrade.crds` is absent; otherwise that of upgrades applies to installations too, and a difference is reported",
     ),
-    carried("install.skipCRDs", "`crds: Skip`, where `upgrade.crds` is absent"),
+    carried("install.skipCRDs", "`crds: Skip`, if `upgrade.crds` is absent"),
     carried("upgrade.crds", "`crds`, for installations too; without it Create, as in Flux"),
     carried("install.createNamespace", "`release.createNamespace`"),
     carried("install.disableHooks", "`hooks: Skip`, with `upgrade.disableHooks`"),
@@ -137,39 +137,33 @@ pub(super) const RELEASE: &[Field] = &[
     idle("waitStrategy", NO_WAIT),
     carried(
         "upgrade.remediation",
-        "`rollback.mode: OnFailure`, unless its strategy is uninstall, which is told, it has no retries, or `upgrade.strategy` is RetryOnFailure",
+        "`rollback.mode: OnFailure`, unless its strategy is uninstall, which is reported, it has no retries, or `upgrade.strategy` is RetryOnFailure",
     ),
     idle("upgrade.strategy", RETRIES),
     idle("install.strategy", RETRIES),
     idle("install.remediation", RETRIES),
-    idle("install.replace", "no record of an earlier release is in the way"),
+    idle("install.replace", "records of earlier releases are no obstacle"),
     idle("install.disableOpenAPIValidation", "the API server checks each object"),
     idle("upgrade.disableOpenAPIValidation", "the API server checks each object"),
-    lost("install.disableSchemaValidation", "`values.schema.json` of the chart always counts"),
-    lost("upgrade.disableSchemaValidation", "`values.schema.json` of the chart always counts"),
+    lost("install.disableSchemaValidation", "`values.schema.json` of the chart always applies"),
+    lost("upgrade.disableSchemaValidation", "`values.schema.json` of the chart always applies"),
     idle("install.serverSideApply", SSA),
     idle("upgrade.serverSideApply", SSA),
-    lost(
-        "install.disableTakeOwnership",
-        "objects without a living owner are taken over, unless `adopt: Never`",
-    ),
-    lost(
-        "upgrade.disableTakeOwnership",
-        "objects without a living owner are taken over, unless `adopt: Never`",
-    ),
+    lost("install.disableTakeOwnership", "objects without a live owner are adopted, unless `adopt: Never`"),
+    lost("upgrade.disableTakeOwnership", "objects without a live owner are adopted, unless `adopt: Never`"),
     lost(
         "upgrade.force",
-        "what cannot be changed is refused and named; `recreate` says which objects may be made anew",
+        "immutable fields are refused and named; `recreate` names the objects that may be recreated",
     ),
-    changes("upgrade.preserveValues", "write what `helm get values` shows into `values`"),
-    idle("upgrade.cleanupOnFail", "what the version before does not have goes with a rollback"),
+    changes("upgrade.preserveValues", "write the output of `helm get values` into `values`"),
+    idle("upgrade.cleanupOnFail", "a rollback prunes objects that the previous version does not have"),
     lost("test", "tests of the chart run on request: `kymactl test`"),
-    idle("rollback", "a rollback applies what was rendered last and healthy"),
-    lost("uninstall.deletionPropagation", "`deletionPolicy` says whether anything is removed"),
-    lost("uninstall.keepHistory", "what `release.history` has recorded goes with the component"),
+    idle("rollback", "a rollback applies the last Ready release"),
+    lost("uninstall.deletionPropagation", "`deletionPolicy` decides whether anything is removed"),
+    lost("uninstall.keepHistory", "the records of `release.history` are deleted with the component"),
     carried(
         "dependsOn[].name",
-        "`dependsOn[].component`, where that HelmRelease is converted with this one; otherwise it is told",
+        "`dependsOn[].component`, if that HelmRelease is converted with this one; otherwise it is reported",
     ),
     carried("dependsOn[].namespace", "the same"),
     lost(
@@ -182,8 +176,8 @@ pub(super) const RELEASE: &[Field] = &[
     carried("healthCheckExprs[].failed", "`health.expressions[].failed`"),
     carried("healthCheckExprs[].inProgress", "`health.expressions[].inProgress`"),
     idle("interval", EVENTS),
-    lost("maxHistory", "nothing is recorded, unless `release.history.max` says how many revisions are"),
-    idle("persistentClient", "one client serves all of a target"),
+    lost("maxHistory", "nothing is recorded, unless `release.history.max` sets the number of revisions"),
+    idle("persistentClient", "one client serves all components of a target"),
 ];
 
 /// `source.toolkit.fluxcd.io` HelmRepository.
@@ -192,14 +186,14 @@ pub(super) const HELM_REPOSITORY: &[Field] = &[
     carried("type", "`oci` puts the chart's name at the end of the address"),
     carried(
         "secretRef",
-        "`source.pullSecretRef`; a Secret of another type has to be made anew, which is told",
+        "`source.pullSecretRef`; a Secret of another type must be recreated, which is reported",
     ),
     lost("certSecretRef", CA),
     lost("passCredentials", "name the other hosts in `--oci-allowed-hosts`"),
     lost("insecure", PLAIN),
     lost("provider", CLOUD),
     idle("interval", EVENTS),
-    idle("timeout", "the operator has deadlines of its own"),
+    idle("timeout", "the operator has its own deadlines"),
     carried("suspend", HELD),
     idle("accessFrom", "Flux does not act on it either"),
 ];
@@ -210,11 +204,11 @@ pub(super) const OCI_REPOSITORY: &[Field] = &[
     carried("ref.digest", "`source.chart.digest`"),
     carried(
         "ref.tag",
-        "`source.chart.version`, with the digest that is installed: it is told where a tag is not followed any more",
+        "`source.chart.version`, with the installed digest: a tag that is no longer followed is reported",
     ),
     carried("ref.semver", "`source.chart.version`, unless there is a digest"),
     changes("ref.semverFilter", "tags cannot be filtered: narrow `source.chart.version`"),
-    idle("layerSelector", "the layer of the chart is taken"),
+    idle("layerSelector", "the layer of the chart is used"),
     carried("secretRef", "`source.pullSecretRef`"),
     lost("serviceAccountName", "set `source.pullSecretRef` to its pull secret"),
     lost("certSecretRef", CA),
@@ -223,7 +217,7 @@ pub(super) const OCI_REPOSITORY: &[Field] = &[
     lost("insecure", PLAIN),
     lost("provider", CLOUD),
     carried("interval", CHECK),
-    idle("timeout", "the operator has deadlines of its own"),
+    idle("timeout", "the operator has its own deadlines"),
     idle("ignore", "it does not matter for charts"),
     carried("suspend", HELD),
 ];
@@ -235,7 +229,7 @@ pub(super) const HELM_CHART: &[Field] = &[
     carried("sourceRef", "`source.chart.url`"),
     changes("valuesFiles", CHART_VALUES),
     changes("valuesFile", CHART_VALUES),
-    idle("ignoreMissingValuesFiles", "goes with the files"),
+    idle("ignoreMissingValuesFiles", "not needed without the files"),
     carried("verify", VERIFY),
     carried("interval", CHECK),
     idle("reconcileStrategy", FIXED),
@@ -285,7 +279,7 @@ fn visit(fields: &[Field], value: &Value, path: &str, place: &str, whose: &str, 
                 visit(fields, value, &format!("{path}[]"), &format!("{place}[{position}]"), whose, findings);
             }
         }
-        _ => found(Severity::Suspended, "is not known here: find out what it does"),
+        _ => found(Severity::Suspended, "is unknown: check its effect"),
     }
 }
 

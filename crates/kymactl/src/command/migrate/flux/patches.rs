@@ -49,7 +49,7 @@ pub(super) fn exempted(place: String, spec: &Value) -> Finding {
     let corrects = text(spec, "/driftDetection/mode") == Some("enabled");
     let severity = if corrects { Severity::Suspended } else { Severity::NotConverted };
     let says = format!(
-        "{DRIFT_MARK} leaves out no object here: name the fields that others may change in `drift.ignore`"
+        "{DRIFT_MARK} excludes no object here: name the fields that others may change in `drift.ignore`"
     );
     Finding::new(place, severity, says)
 }
@@ -99,7 +99,7 @@ fn selector(target: &Value, exact: bool, place: &str) -> Result<ObjectSelector, 
         return Err(Finding::new(
             finding.path,
             Severity::Suspended,
-            "objects are selected by kind and name alone",
+            "objects are selected only by kind and name",
         ));
     }
     let field = |name: &str| match target[name].as_str() {
@@ -144,11 +144,7 @@ pub(super) fn unknown(value: &Value, known: &[&str], place: &str, findings: &mut
     let none = Map::new();
     let fields = value.as_object().unwrap_or(&none).keys().filter(|key| !known.contains(&key.as_str()));
     findings.extend(fields.map(|key| {
-        Finding::new(
-            format!("{place}.{key}"),
-            Severity::Suspended,
-            "is not known here: find out what it does",
-        )
+        Finding::new(format!("{place}.{key}"), Severity::Suspended, "is unknown: check its effect")
     }));
 }
 

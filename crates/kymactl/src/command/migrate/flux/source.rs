@@ -130,7 +130,7 @@ impl ReleaseReferences<'_> {
             findings.push(Finding::new(
                 named.says(),
                 Severity::Refused,
-                "is not there: the chart's address is in it",
+                "does not exist, and the chart's address is in it",
             ));
             return None;
         };
@@ -199,7 +199,7 @@ impl ReleaseReferences<'_> {
         // A tag may differ from the version of the chart.
         let tag = text(reference, "/tag").filter(|_| pinned.is_none() && range.is_none());
         if let Some(tag) = tag.filter(|tag| digest.is_some() && !is_exact(tag)) {
-            let says = format!("{tag} is what is installed now, by its digest: it is not followed any more");
+            let says = format!("{tag} is installed now by its digest: the tag is no longer followed");
             findings.push(Finding::new(
                 format!("{}: spec.ref.tag", named.says()),
                 Severity::NotConverted,
@@ -263,20 +263,21 @@ impl ReleaseReferences<'_> {
         let version = match (found, exact) {
             (Some(installed), _) if installed == wanted => Some(installed),
             (Some(installed), true) => {
-                let says =
-                    format!("{wanted} is wished and {installed} installed, which stays: upgrade afterwards");
+                let says = format!(
+                    "{wanted} is desired, but {installed} is installed and stays: upgrade afterwards"
+                );
                 findings.push(Finding::new(PLACE, Severity::NotConverted, says));
                 Some(installed)
             }
             (Some(installed), false) => {
-                let says = format!("{wanted} is no range: stays at {installed}, which is installed");
+                let says = format!("{wanted} is not a range: the installed version {installed} stays");
                 findings.push(Finding::new(PLACE, Severity::NotConverted, says));
                 Some(installed)
             }
             (None, true) => Some(wanted.to_owned()),
             (None, false) => {
                 let says =
-                    format!("{wanted} is no version, and the status does not say what is installed: set one");
+                    format!("{wanted} is not a version, and the status has no installed version: set one");
                 findings.push(Finding::new(PLACE, Severity::Refused, says));
                 None
             }
@@ -288,10 +289,10 @@ impl ReleaseReferences<'_> {
     fn followed(&self, place: impl Into<String>, range: &str) -> Finding {
         let says = match installed(self.release).version {
             Some(version) => format!(
-                "{range}: the take-over installs the highest version in it, as Flux would by now; {} is installed",
+                "{range}: the adoption installs the highest version in it, as Flux would by now; {} is installed",
                 without_digest(&version)
             ),
-            None => format!("{range}: the take-over installs the highest version in it"),
+            None => format!("{range}: the adoption installs the highest version in it"),
         };
         Finding::new(place, Severity::Converted, says)
     }
@@ -335,7 +336,7 @@ fn is_exact(version: &str) -> bool {
 /// Returns a finding for a range whose source is suspended.
 fn stays(place: impl Into<String>, range: &str, installed: &str) -> Finding {
     let says = format!(
-        "the source is suspended: stays at {installed}, which is installed; write {range} once it is to be followed"
+        "the source is suspended: the installed version {installed} stays; write {range} to follow it"
     );
     Finding::new(place, Severity::NotConverted, says)
 }

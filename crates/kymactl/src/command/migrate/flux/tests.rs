@@ -224,7 +224,7 @@ fn a_release_that_flux_applies_is_reported_until_suspended() {
     let release = &mut releases[0];
     let is_told = |release: &Value| {
         let told = report::text(&convert(release, &facts, "apps"));
-        told.contains("to do: spec.suspend: Kustomization fleet of Flux may set it back")
+        told.contains("to do: spec.suspend: Kustomization fleet of Flux may resume it")
     };
     assert!(!is_told(release));
     release["metadata"]["labels"] = json!({"kustomize.toolkit.fluxcd.io/name": "fleet"});

@@ -127,11 +127,9 @@ impl Entry<'_> {
         match (self.seen(original, facts), self.seen(copy, facts)) {
             (ValueState::There(original), ValueState::There(copy)) if original == copy => None,
             (ValueState::Missing, ValueState::Missing) if self.is_optional => None,
-            (_, ValueState::There(_)) => {
-                told(Severity::Suspended, ": what is there is not known to be the same")
-            }
+            (_, ValueState::There(_)) => told(Severity::Suspended, ": the existing object may differ"),
             _ if self.is_optional => {
-                told(Severity::Suspended, " first: it is optional, and without it the values would be others")
+                told(Severity::Suspended, " first: it is optional, and without it the values would differ")
             }
             _ => told(Severity::ActionRequired, ""),
         }
@@ -147,12 +145,12 @@ impl Entry<'_> {
             ValueState::There(content) if content.is_text => return None,
             ValueState::Missing if self.is_optional => return None,
             ValueState::There(_) => {
-                "Flux makes something else of this text, such as a number, true or a list; it is a string here: write \
-                 the value into `values`"
+                "Flux converts this text, for instance to a number, true or a list; it is a string here: \
+                 write the value into `values`"
             }
             ValueState::Missing | ValueState::Unknown => {
-                "the content cannot be seen, and is a string here; Flux makes numbers, true and lists of what looks so: \
-                 check it"
+                "the content cannot be read, and is a string here; Flux converts text that looks like a \
+                 number, true or a list: check it"
             }
         };
         Some(Finding::new(format!("{}.targetPath", self.place), Severity::Suspended, says))
@@ -162,7 +160,7 @@ impl Entry<'_> {
     /// A list or text above the path counts too.
     fn set_twice(&self, path: &str, values: &Value) -> Option<Finding> {
         let is_taken = kyma_helm::values::is_taken(values.as_object()?, path);
-        let says = "is set in `values` too: take it out of one of them";
+        let says = "is set in `values` too: remove it from one of them";
         is_taken.then(|| Finding::new(format!("{}.targetPath", self.place), Severity::Suspended, says))
     }
 }

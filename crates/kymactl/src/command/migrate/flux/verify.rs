@@ -41,7 +41,7 @@ impl VerifyField<'_> {
         };
         match text(self.verify, "/provider") {
             Some("cosign") | None => {}
-            _ => return lost(".provider", "only signatures of cosign are known here"),
+            _ => return lost(".provider", "only signatures of cosign are supported"),
         }
         if let Some(secret) = self.secret() {
             return Some(self.keys(secret, facts, hub, findings));
@@ -55,10 +55,10 @@ impl VerifyField<'_> {
         match identities {
             None => lost(
                 ".matchOIDCIdentity",
-                "patterns have no equal: name each issuer and subject exactly in `source.verify.identities`",
+                "patterns have no equivalent: name each issuer and subject exactly in `source.verify.identities`",
             ),
             Some(identities) if identities.is_empty() => {
-                lost("", "whoever signed is good enough: name who in `source.verify.identities`")
+                lost("", "any signer is accepted: name the signers in `source.verify.identities`")
             }
             Some(identities) => {
                 let says = "give the operator the file with the roots of trust, `--sigstore-trusted-root`";

@@ -34,16 +34,16 @@ impl MigrationOutcome {
     pub(super) fn says(&self) -> String {
         match self {
             Self::Migrated(component) => format!(
-                "suspended, and taken over by HelmComponent {component}; delete the HelmRelease while it is suspended once \
-                 that is Ready"
+                "suspended, and adopted by HelmComponent {component}; once that is Ready, delete the \
+                 HelmRelease while it is suspended"
             ),
-            Self::NotMigrated(why) => format!("left to Flux: {why}"),
+            Self::NotMigrated(why) => format!("stays with Flux: {why}"),
             Self::OnlySuspended(why) => format!(
-                "suspended, and nothing looks after it yet: {why}; run the same command again, or resume the HelmRelease"
+                "suspended, and nothing reconciles it yet: {why}; run the same command again, or resume the HelmRelease"
             ),
             Self::Unknown(why) => format!(
-                "it may be suspended, and nothing looks after it then: {why}; run the same command again, or see that the \
-                 HelmRelease is not suspended"
+                "it may be suspended, and nothing reconciles it then: {why}; run the same command again, or \
+                 check that the HelmRelease is not suspended"
             ),
         }
     }
@@ -52,9 +52,7 @@ impl MigrationOutcome {
 /// Returns the reason why Flux has to keep a release for now.
 fn obstacle(release: &Value, converted: &Conversion) -> Option<String> {
     if !converted.is_clean() {
-        return Some(
-            "see above what has to be looked at first; without --apply the component is printed".to_owned(),
-        );
+        return Some("resolve the findings above first; without --apply the component is printed".to_owned());
     }
     if release["metadata"]["deletionTimestamp"].is_string() {
         return Some("it is being deleted".to_owned());
@@ -68,7 +66,7 @@ fn obstacle(release: &Value, converted: &Conversion) -> Option<String> {
     let is = |type_: &str| condition::get(&conditions, type_).is_some_and(|found| found.status == "True");
     let observed = release["status"]["observedGeneration"] == release["metadata"]["generation"];
     let settled = observed && is("Ready") && !is("Reconciling");
-    (!settled).then(|| "Flux has not finished with it, or it is not Ready there".to_owned())
+    (!settled).then(|| "Flux has not finished its reconciliation, or it is not Ready".to_owned())
 }
 
 impl Flux {
@@ -82,7 +80,7 @@ impl Flux {
             return Ok(MigrationOutcome::NotMigrated(why));
         }
         let Some(component) = &converted.component else {
-            return Ok(MigrationOutcome::NotMigrated("nothing comes of it".to_owned()));
+            return Ok(MigrationOutcome::NotMigrated("it cannot be converted".to_owned()));
         };
         let (namespace, name) = (component.namespace().unwrap_or_default(), component.name_any());
         let components: Api<HelmComponent> = Api::namespaced(self.client.clone(), &namespace);
@@ -90,21 +88,21 @@ impl Flux {
         let made = there.as_ref().is_some_and(|there| is_made(&there.spec, &component.spec));
         if there.is_some() && !made {
             return Ok(MigrationOutcome::NotMigrated(format!(
-                "there is another HelmComponent {namespace}/{name}"
+                "another HelmComponent {namespace}/{name} exists"
             )));
         }
         let place = format!("{namespace}/{name}");
         if !made && let Err(error) = create(&components, component, true).await {
-            let hint = "is the namespace there, are the CRDs installed, and may you create it?";
+            let hint = "does the namespace exist, are the CRDs installed, and may you create it?";
             return Ok(MigrationOutcome::NotMigrated(format!(
-                "HelmComponent {place} cannot be made ({hint}): {error}"
+                "HelmComponent {place} cannot be created ({hint}): {error}"
             )));
         }
         match self.suspend(release, &place).await {
             Ok(()) => {}
             Err(error) if error.is_conflict() => {
                 return Ok(MigrationOutcome::NotMigrated(
-                    "it changed meanwhile: run the command again".to_owned(),
+                    "it changed in the meantime: run the command again".to_owned(),
                 ));
             }
             Err(error) if is_answered(&error) || made => return Err(error),

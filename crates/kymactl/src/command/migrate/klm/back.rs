@@ -50,21 +50,23 @@ pub(super) enum RollbackStep {
 impl fmt::Display for RollbackStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::StopOperators => f.write_str("stop our operators"),
+            Self::StopOperators => f.write_str("stop the operators' work on the Kyma"),
             Self::AwaitOperator(operator) => write!(f, "wait until {operator} has stopped"),
             Self::StopComponent(module) => write!(f, "{module}: stop the component"),
             Self::AwaitComponentStop(module) => write!(f, "{module}: wait until it has stopped"),
-            Self::ReturnObjects(module) => write!(f, "{module}: give its objects back"),
+            Self::ReturnObjects(module) => write!(f, "{module}: return its objects to KLM"),
             Self::DeleteComponent(module) => {
-                write!(f, "{module}: delete the component, everything on the target stays")
+                write!(f, "{module}: delete the component; everything on the target stays")
             }
-            Self::AwaitDeletion(module) => write!(f, "{module}: wait until the component is gone"),
+            Self::AwaitDeletion(module) => write!(f, "{module}: wait until the component is deleted"),
             Self::RestoreManifest(module) => {
-                write!(f, "{module}: put KLM's finalizers and the Manifest's status back")
+                write!(f, "{module}: restore KLM's finalizers and the Manifest's status")
             }
-            Self::RestoreStatus => f.write_str("put the status back"),
+            Self::RestoreStatus => f.write_str("restore the status"),
             Self::DeleteMirrors => f.write_str("delete the read-only copies of components"),
-            Self::RemoveLabels => f.write_str("take our labels off, so that KLM acts"),
+            Self::RemoveLabels => {
+                f.write_str("remove the operators' labels, so that KLM reconciles the Kyma")
+            }
             Self::Done => f.write_str("done"),
         }
     }
@@ -78,10 +80,12 @@ pub(super) fn obstacles(facts: &MigrationState) -> Vec<String> {
     }
     if note::read::<KymaNote>(&facts.kyma.metadata).is_none() {
         let note = annotations::BEFORE_HAND_OVER;
-        found.push(format!("its annotation {note} is gone: how it was before is not known"));
+        found.push(format!(
+            "its annotation {note} no longer exists, so its state before the hand-over is unknown"
+        ));
     }
     if facts.kyma.metadata.deletion_timestamp.is_some() {
-        found.push("the Kyma is being deleted: let that finish".to_owned());
+        found.push("the Kyma is being deleted: wait for the end of the deletion".to_owned());
     }
     if let Err(why) = &facts.access {
         found.push(why.clone());
@@ -102,14 +106,16 @@ fn obstacle(module: &Module) -> Option<String> {
     };
     let status = component.status.as_ref();
     if let Some(Err(error)) = status.map(kyma_api::HelmComponentStatus::entries) {
-        return Some(format!("{error}: let helm-component find out first what it has on the cluster"));
+        return Some(format!("{error}: first let helm-component search the cluster for its objects"));
     }
     let installed = status.and_then(|status| status.version.as_ref());
     let version = manifest.spec.version.as_ref();
     if wanted != version || installed.is_some_and(|installed| Some(installed) != version) {
         let at = installed.or(wanted).map_or("another version", String::as_str);
         let was = version.map_or("none", String::as_str);
-        return Some(format!("it is at {at} by now and KLM would bring {was} back: that is not undone"));
+        return Some(format!(
+            "its version is {at} now, and KLM would install {was} again: such a module is not handed back"
+        ));
     }
     None
 }

@@ -48,22 +48,26 @@ pub(super) enum HandOverStep {
 impl fmt::Display for HandOverStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::RecordAndLabel => f.write_str("note how everything is, and label it"),
-            Self::CreateComponent(module) => write!(f, "{module}: make the component, which waits"),
-            Self::WriteInventory(module) => write!(f, "{module}: tell the component what is installed"),
-            Self::StartReconciler(module) => write!(f, "{module}: let the component act"),
-            Self::AwaitApplied(module) => write!(f, "{module}: wait until its objects are ours"),
+            Self::RecordAndLabel => f.write_str("record the current state, and label the objects"),
+            Self::CreateComponent(module) => {
+                write!(f, "{module}: create the component, without reconciling it")
+            }
+            Self::WriteInventory(module) => {
+                write!(f, "{module}: write the installed objects into the component's status")
+            }
+            Self::StartReconciler(module) => write!(f, "{module}: start the reconciliation of the component"),
+            Self::AwaitApplied(module) => write!(f, "{module}: wait until the component owns its objects"),
             Self::ReportDifferences(module, _) => {
-                write!(f, "{module}: the target is not as the inventory says")
+                write!(f, "{module}: the target differs from the inventory")
             }
             Self::RemoveFinalizers(module) => {
-                write!(f, "{module}: the target is as the inventory says, take KLM's finalizers off")
+                write!(f, "{module}: the target equals the inventory; remove KLM's finalizers")
             }
-            Self::StartOperators => f.write_str("let our operators act on the Kyma"),
+            Self::StartOperators => f.write_str("start the operators' work on the Kyma"),
             Self::AwaitReport => f.write_str("wait until kyma-operator has reported"),
-            Self::CleanStatus => f.write_str("take away what only KLM said of it"),
+            Self::CleanStatus => f.write_str("remove the status fields that only KLM writes"),
             Self::RemoveLastFinalizers(module) => {
-                write!(f, "{module}: it is removed, take KLM's finalizers off")
+                write!(f, "{module}: it is removed; remove KLM's finalizers")
             }
             Self::Done => f.write_str("done"),
         }
@@ -77,7 +81,7 @@ pub(super) fn obstacles(facts: &MigrationState) -> Vec<String> {
     }
     let mut found = Vec::new();
     if facts.kyma.metadata.deletion_timestamp.is_some() {
-        found.push("the Kyma is being deleted: let KLM finish that".to_owned());
+        found.push("the Kyma is being deleted: let KLM finish the deletion".to_owned());
     }
     found.extend(klm_obstacle(facts).filter(|_| !is_marked_by_hand(facts)));
     if let Err(why) = &facts.access {
@@ -85,7 +89,7 @@ pub(super) fn obstacles(facts: &MigrationState) -> Vec<String> {
     }
     found.extend(facts.strays.iter().cloned());
     if note::text(&note::of_kyma(facts)).len() > MAX_NOTE_BYTES {
-        found.push("the Kyma's status is too large to be noted in an annotation".to_owned());
+        found.push("the Kyma's status is too large for an annotation".to_owned());
     }
     let unmade = facts.modules.iter().filter(|(_, module)| module.component.is_none());
     let manifests = unmade.filter_map(|(name, module)| Some((name, module, module.manifest.as_ref()?)));
@@ -130,15 +134,15 @@ fn obstacle(facts: &MigrationState, module: &Module, manifest: &Manifest) -> Opt
         return Some("its Manifest names no version or no OCM component".to_owned());
     }
     if manifest.annotations().get(kyma_api::annotations::IS_UNMANAGED).is_some_and(|value| value == "true") {
-        return Some("KLM is about to let go of it: wait until its Manifest is gone".to_owned());
+        return Some("KLM is ending its management: wait until its Manifest is deleted".to_owned());
     }
     if !manifest.is_settled() {
-        return Some("KLM has not applied yet what its Manifest asks for: wait until it has".to_owned());
+        return Some("KLM has not applied its Manifest yet: wait until it has".to_owned());
     }
     let synced = manifest.synced().iter().map(super::facts::SyncedObject::identity);
     let missing = synced.filter(|identity| !facts.target.contains_key(identity)).count();
     if manifest.metadata.deletion_timestamp.is_some() && missing > 0 {
-        return Some("KLM has begun to remove it: wait until its Manifest is gone".to_owned());
+        return Some("KLM is removing it: wait until its Manifest is deleted".to_owned());
     }
     let note = note::text(&note::of_manifest(manifest, &module.manifest_status)).len();
     let body = component::body(facts, "", manifest, true).unwrap_or_default();
@@ -229,7 +233,7 @@ fn unverified(facts: &MigrationState, module: &Module) -> Vec<String> {
         let identity = Identity::new(&entry.group, &entry.kind, entry.namespace.as_deref(), &entry.name);
         let mut problem = |what: &str| problems.push(format!("{identity} {what}"));
         let Some(live) = facts.target.get(&identity) else {
-            problem("is not there");
+            problem("does not exist");
             continue;
         };
         // Namespaces, and objects of other components, need not have these fields.
@@ -237,11 +241,11 @@ fn unverified(facts: &MigrationState, module: &Module) -> Vec<String> {
             || (entry.fingerprint.is_empty() && !entry.hash.is_empty())
             || is_applied_by(live, COMPONENT_MANAGER);
         if live.uid.as_ref() != Some(&entry.uid) {
-            problem("is another object than before");
+            problem("was replaced by another object");
         } else if !is_ours {
-            problem("has not become ours");
+            problem("is not owned by the component");
         } else if is_applied_by(live, klm::APPLIER) && !entry.fingerprint.is_empty() {
-            problem("still belongs to KLM too");
+            problem("is still owned by KLM too");
         }
     }
     problems

@@ -48,19 +48,19 @@ fn line(facts: &MigrationState, name: &str, module: &Module) -> Option<Line> {
     let mut notes = Vec::new();
     if !absent.is_empty() {
         let absent: Vec<String> = absent.iter().map(ToString::to_string).collect();
-        notes.push(format!("not on the target, so brought again: {}", absent.join(", ")));
+        notes.push(format!("not on the target, so created again: {}", absent.join(", ")));
     }
     if let Some((default, _)) = manifest.default_cr().filter(|_| manifest.has_made_default_cr()) {
         let state = if facts.target.contains_key(&default) {
-            "stays as it is"
+            "stays unchanged"
         } else {
-            "is gone and is not made again"
+            "no longer exists and is not created again"
         };
         notes.push(format!("default CR {default} {state}"));
     }
     if manifest.metadata.deletion_timestamp.is_some() {
         notes.push(
-            "it is being removed: our operators go on with that, run this again once it is gone".to_owned(),
+            "it is being removed: the operators continue the removal; run this command again once it is removed".to_owned(),
         );
     }
     let foreign: Vec<&String> =

@@ -56,7 +56,7 @@ impl KymaSnapshot {
         let namespace = namespace.as_deref().unwrap_or_default();
         let resource = ApiResource::erase::<Kyma>(&());
         let api: Api<DynamicObject> = Api::namespaced_with(reached.target.client(), namespace, &resource);
-        let failed = |error: kube::Error| Failure::target("give the target's Kyma back", &error);
+        let failed = |error: kube::Error| Failure::target("return the target's Kyma", &error);
         let Some(live) = find_object(&api, name).await.map_err(failed)? else { return Ok(()) };
         let uid = json!({"op": "test", "path": "/metadata/uid", "value": live.uid()});
         let status =
@@ -127,7 +127,7 @@ impl Object<'_> {
     }
 
     fn failed(&self, error: &kube::Error) -> Error {
-        Failure::target(&format!("give {} back", self.identity), error).into()
+        Failure::target(&format!("return {}", self.identity), error).into()
     }
 
     /// Replaces the labels and annotations by KLM's.

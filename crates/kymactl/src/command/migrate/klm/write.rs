@@ -43,12 +43,12 @@ impl KymaSnapshot {
 
     fn manifest(&self, module: &str) -> Result<&Manifest, Error> {
         let manifest = self.facts.modules.get(module).and_then(|module| module.manifest.as_ref());
-        manifest.ok_or_else(|| Error::input(module, "its Manifest is gone"))
+        manifest.ok_or_else(|| Error::input(module, "its Manifest no longer exists"))
     }
 
     fn component(&self, module: &str) -> Result<&HelmComponent, Error> {
         let component = self.facts.modules.get(module).and_then(|module| module.component.as_ref());
-        component.ok_or_else(|| Error::input(module, "its component is gone"))
+        component.ok_or_else(|| Error::input(module, "its component no longer exists"))
     }
 
     /// Adds records and labels to the Manifests and the Kyma.

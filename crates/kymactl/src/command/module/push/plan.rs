@@ -158,7 +158,7 @@ fn module_name(component: &str) -> Result<&str, Error> {
     }
     Err(Error::input(
         "--name",
-        format!("{module:?} is no module name: words of three or more small letters, joined by -"),
+        format!("{module:?} is not a module name: words of three or more small letters, joined by -"),
     ))
 }
 
@@ -176,7 +176,7 @@ fn version(given: Option<&String>) -> Result<&str, Error> {
     Err(Error::input(
         "--version",
         format!(
-            "{given:?} is no version for a module: semantic, as 1.2.3 or 1.2.3-rc01, at most 32 characters, with a \
+            "{given:?} is not a version for a module: semantic, as 1.2.3 or 1.2.3-rc01, at most 32 characters, with a \
              pre-release of one part"
         ),
     ))
@@ -224,7 +224,7 @@ pub(super) fn objects(yaml: &[u8]) -> Result<Vec<Value>, Error> {
     let parsed = ObjectSet::parse_bytes(yaml, &Limits::default());
     let set = parsed.map_err(|error| invalid(error.to_string()))?;
     if set.is_empty() {
-        return Err(invalid("there is no object in it".to_owned()));
+        return Err(invalid("it contains no object".to_owned()));
     }
     Ok(set.into_objects().into_iter().map(Object::into_value).collect())
 }

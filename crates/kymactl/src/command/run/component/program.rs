@@ -57,7 +57,7 @@ impl ComponentProgram {
     }
 
     async fn read(path: &Path) -> Result<Self, Error> {
-        let no_crd = || invalid(path, "its command `crd` prints no CRD; it has to be built with kyma-sdk");
+        let no_crd = || invalid(path, "its command `crd` prints no CRD; it must be built with kyma-sdk");
         let documents: Vec<Value> =
             serde_saphyr::from_slice_multiple(ask(path, "crd").await?.as_bytes()).map_err(|_| no_crd())?;
         let documents = documents.into_iter().filter(|document| !document.is_null());
@@ -70,7 +70,7 @@ impl ComponentProgram {
         let Some(name) = version.split_whitespace().next() else {
             return Err(invalid(
                 path,
-                "its command `version` prints no name; it has to be built with kyma-sdk",
+                "its command `version` prints no name; it must be built with kyma-sdk",
             ));
         };
         Ok(Self { path: path.to_owned(), name: name.to_owned(), crds })

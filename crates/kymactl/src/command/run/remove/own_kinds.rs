@@ -72,7 +72,7 @@ fn own_kind(template: &ModuleTemplate) -> Option<GroupVersionKind> {
 fn missing_program(kind: &GroupVersionKind, component: &str) -> Error {
     let GroupVersionKind { group, kind, .. } = kind;
     let problem = format!(
-        "{kind} {component} of {group} has to be removed by the operator of its kind, which is missing: repeat with \
+        "{kind} {component} of {group} must be removed by the operator of its kind, which is missing: repeat with \
          --component <PROGRAM> for {kind}"
     );
     Error::input("--component", problem)

@@ -86,16 +86,16 @@ fn a_kyma_that_klm_could_not_continue_is_not_given_back() {
     let cases: [(Change, &str); 7] = [
         (
             |sample| sample.component.as_mut().unwrap()["spec"]["module"]["version"] = json!("1.1.0"),
-            "would bring 1.0.0 back",
+            "would install 1.0.0 again",
         ),
-        (|sample| sample.component.as_mut().unwrap()["status"]["version"] = json!("1.1.0"), "is at 1.1.0"),
+        (|sample| sample.component.as_mut().unwrap()["status"]["version"] = json!("1.1.0"), "is 1.1.0 now"),
         (
             |sample| sample.component.as_mut().unwrap()["status"]["packedObjects"] = json!("edited"),
-            "status.packedObjects is not base64: let helm-component find out",
+            "status.packedObjects is not base64: first let helm-component search",
         ),
         (|sample| sample.manifest = Value::Null, "no Manifest of it"),
         (|sample| sample.access = Err("TargetUnreachable: no".to_owned()), "TargetUnreachable"),
-        (|sample| sample.kyma["metadata"]["annotations"] = json!({}), "is gone"),
+        (|sample| sample.kyma["metadata"]["annotations"] = json!({}), "no longer exists"),
         (
             |sample| sample.kyma["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
             "being deleted",

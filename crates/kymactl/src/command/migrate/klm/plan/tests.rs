@@ -62,21 +62,21 @@ fn obstacles_are_named_and_no_step_begins() {
         (|sample| sample.manifest["spec"]["version"] = Value::Null, "names no version"),
         (
             |sample| sample.manifest["metadata"]["annotations"][klm::SYNCED_REF] = json!("sha256:old"),
-            "not applied yet",
+            "not applied its Manifest yet",
         ),
         (
             |sample| {
                 sample.manifest["metadata"]["annotations"][kyma_api::annotations::IS_UNMANAGED] =
                     json!("true");
             },
-            "let go",
+            "ending its management",
         ),
         (
             |sample| {
                 sample.manifest["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
                 sample.target.clear();
             },
-            "begun to remove",
+            "KLM is removing it",
         ),
         (
             |sample| sample.kyma["status"]["lastOperation"]["operation"] = json!("x".repeat(MAX_NOTE_BYTES)),
@@ -178,15 +178,18 @@ fn finalizers_are_dropped_only_where_the_target_is_as_the_inventory_says() {
         }
     };
     assert_eq!(next(&handed().facts()), HandOverStep::RemoveFinalizers("keda".to_owned()));
-    assert!(problem(|sample| sample.target.clear()).contains("not there"));
+    assert!(problem(|sample| sample.target.clear()).contains("does not exist"));
     assert!(problem(|sample| sample.target[0].1["uid"] = json!("other")).contains("another object"));
-    assert!(problem(|sample| sample.target[0].1["managedFields"] = json!([])).contains("not become ours"));
+    assert!(
+        problem(|sample| sample.target[0].1["managedFields"] = json!([]))
+            .contains("not owned by the component")
+    );
     let both = |sample: &mut Sample| {
         let entry =
             |manager: &str| json!({"manager": manager, "operation": "Apply", "fieldsV1": {"f:spec": {}}});
         sample.target[0].1["managedFields"] = json!([entry(COMPONENT_MANAGER), entry(klm::APPLIER)]);
     };
-    assert!(problem(both).contains("belongs to KLM too"));
+    assert!(problem(both).contains("owned by KLM too"));
 }
 
 #[test]
