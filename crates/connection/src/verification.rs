@@ -152,7 +152,7 @@ async fn read(runtime: &Runtime, kyma: &Kyma) -> Result<Kyma, Failure> {
     let read = find_object(&kymas, &name).await;
     let read = read.map_err(|error| Failure::hub(&format!("read Kyma {namespace}/{name}"), &error))?;
     let same = read.filter(|live| live.uid() == kyma.uid());
-    let gone = || Failure::new(Reason::ApplyConflict, format!("Kyma {namespace}/{name} is gone"));
+    let gone = || Failure::new(Reason::ApplyConflict, format!("Kyma {namespace}/{name} no longer exists"));
     same.ok_or_else(gone)
 }
 

@@ -138,7 +138,7 @@ fn is_refused(component: &HelmComponent) -> bool {
 
 fn shared(release: &str, namespace: &str, other: &str) -> Failure {
     let message = format!(
-        "the release {release} on this target is that of HelmComponent {namespace}/{other}, {REMEDY}"
+        "the release {release} on this target belongs to HelmComponent {namespace}/{other}, {REMEDY}"
     );
     Failure::new(Reason::SpecInvalid, message).retry_after(CHECK_INTERVAL)
 }

@@ -65,6 +65,6 @@ fn gone<K: Resource<DynamicType = ()>>(name: &str) -> kube::Error {
         causes: Vec::new(),
         retry_after_seconds: 0,
     };
-    let status = Status::failure(&format!("{name} is gone"), reason::NOT_FOUND).with_code(404);
+    let status = Status::failure(&format!("{name} no longer exists"), reason::NOT_FOUND).with_code(404);
     kube::Error::Api(status.with_details(details).boxed())
 }

@@ -35,7 +35,7 @@ pub enum CopyError {
         secret: String,
     },
     /// The Secret holds a kubeconfig.
-    #[error("Secret {secret} on the hub is never copied: its key {key} holds a kubeconfig")]
+    #[error("Secret {secret} on the hub is never copied: its key {key} contains a kubeconfig")]
     Kubeconfig {
         /// Name of the Secret.
         secret: String,

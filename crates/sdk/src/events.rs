@@ -139,7 +139,7 @@ impl Events {
             }
         };
         if tokio::time::timeout(FLUSH_TIMEOUT, flushed).await.is_err() {
-            tracing::debug!("the hub did not take all events in time");
+            tracing::debug!("the hub did not accept all events in time");
         }
     }
 }

@@ -114,7 +114,7 @@ impl Metrics {
             status_writes: counter("status_writes_total", "Writes of a status that changed.", &["operator"])?,
             watch_restarts: counter(
                 "target_watch_restarts_total",
-                "Watches on targets that were opened again, by cause.",
+                "Restarted watches on targets, by cause.",
                 &["operator", "cause"],
             )?,
             repairs: counter(

@@ -144,7 +144,7 @@ impl Pass<'_> {
         content: &str,
     ) -> Result<(), Failure> {
         let mut secret: Secret = serde_json::from_value(secret)
-            .map_err(|_| Failure::new(Reason::Internal, "Helm's record of the release is no Secret"))?;
+            .map_err(|_| Failure::new(Reason::Internal, "Helm's record of the release is not a Secret"))?;
         secret.annotations_mut().insert(annotations::RELEASE_CONTENT.to_owned(), content.to_owned());
         let params = PostParams { field_manager: Some(self.ownership.creator()), ..PostParams::default() };
         let made = secrets.create(&params, &secret).await;

@@ -80,7 +80,7 @@ fn resource_rules(counts: &ConfigCounts) -> Condition {
         count => format!(", and {count} more"),
     };
     let message = format!(
-        "targets refuse the rules on modules' objects, {} in all: {}{more}; condition {} of each Kyma says why",
+        "targets refuse the rules on modules' objects, {} in all: {}{more}; condition {} of each Kyma has the cause",
         refusing.len(),
         named.join(", "),
         types::RESOURCE_RULES_APPLIED

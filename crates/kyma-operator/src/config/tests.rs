@@ -191,7 +191,7 @@ fn a_status_names_the_first_kymas_whose_targets_refuse_resource_rules() {
     let (refused, (status, reason, message)) = reported(&counts, Some(&fine)).unwrap();
     assert_eq!((status.as_str(), reason.as_str()), ("False", "ApplyRefused"));
     let begin = "targets refuse the rules on modules' objects, 12 in all: kyma-00 (ApplyRefused), kyma-01 (TargetForbidden), ";
-    let end = "kyma-09 (ApplyRefused), and 2 more; condition ResourceRulesApplied of each Kyma says why";
+    let end = "kyma-09 (ApplyRefused), and 2 more; condition ResourceRulesApplied of each Kyma has the cause";
     assert!(message.starts_with(begin) && message.ends_with(end), "{message}");
     assert!(reported(&counts, Some(&refused)).is_none(), "written once");
     assert_eq!(report::next(&ruled(), Some(&counts.of("b")), Some(&fine), now), None, "another's refusals");

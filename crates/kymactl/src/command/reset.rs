@@ -36,7 +36,7 @@ impl Reset {
         if let Verdict::FirstContact { .. } = verdict {
             return Err(Error::input(
                 &self.kyma,
-                "no operator has been on its cluster yet: there is nothing to reset",
+                "no operator has connected to its cluster yet, so there is nothing to reset",
             ));
         }
         let resource = ApiResource::erase::<Kyma>(&());

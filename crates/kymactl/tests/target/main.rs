@@ -331,7 +331,7 @@ async fn a_cluster_gets_its_initial_set_back_and_only_when_that_is_said() {
     stage.kymas().patch("sample", &params, &Patch::Merge(&spec)).await.unwrap();
     let output = stage.run("reset", &["sample"]).await;
     assert_eq!(output.status.code(), Some(2), "{}", text(&output));
-    assert!(text(&output).contains("no operator has been on its cluster yet"), "{}", text(&output));
+    assert!(text(&output).contains("no operator has connected to its cluster yet"), "{}", text(&output));
 
     stage.record(&stage.uid().await, 1).await;
     let kyma = stage.kymas().get("sample").await.unwrap();

@@ -44,7 +44,7 @@ pub enum Outcome {
 }
 
 /// Reason of [`Outcome::Waiting`] for objects that were not sent before the deadline; the next run sends them.
-pub const DEADLINE_REACHED: &str = "there was no time left to send it";
+pub const DEADLINE_REACHED: &str = "the deadline passed before it was sent";
 
 /// Outcome of an object and its inventory entry, or a refusal.
 pub(super) type ObjectResult = Result<(Outcome, Option<Entry>), Refusal>;

@@ -93,14 +93,14 @@ impl<C: Component> Trial<'_, C> {
         };
         found.extend(report_violations(&Contract::of(&ready)?, ready.meta().generation));
         let Some(installed) = self.until_settled(&orphan).await? else {
-            return Ok(vec!["it never comes to rest: each of its writes leads to another".to_owned()]);
+            return Ok(vec!["it never stops writing: each of its writes causes another".to_owned()]);
         };
         found.extend(self.idempotence(&orphan, &installed).await?);
         self.end(&orphan).await?;
         match self.until_gone(&orphan).await? {
             false => found.push("Orphan: the finalizer stays".to_owned()),
             true if self.owned(&orphan).await?.len() < installed.len() => {
-                found.push("Orphan: something was taken from the target".to_owned());
+                found.push("Orphan: an object was removed from the target".to_owned());
             }
             true => {}
         }
@@ -117,11 +117,11 @@ impl<C: Component> Trial<'_, C> {
         let mut found: Vec<Violation> = vec![];
         for (object, version) in installed {
             if again.get(object) != Some(version) {
-                found.push(format!("seen again without a change, it changed {object}"));
+                found.push(format!("reconciled again without a change, it changed {object}"));
             }
         }
         if Contract::of(&self.components.get(name).await?)?.whole_status != before {
-            found.push("seen again without a change, it wrote its status".to_owned());
+            found.push("reconciled again without a change, it wrote its status".to_owned());
         }
         Ok(found)
     }
@@ -222,7 +222,7 @@ impl<C: Component> Trial<'_, C> {
     }
 
     async fn ready_text(&self, name: &str) -> Result<String, RunError> {
-        let Some(held) = self.components.get_opt(name).await? else { return Ok("it is gone".to_owned()) };
+        let Some(held) = self.components.get_opt(name).await? else { return Ok("it was deleted".to_owned()) };
         let conditions = Contract::of(&held)?.status.conditions;
         let ready = condition::get(&conditions, condition::types::READY);
         Ok(ready

@@ -17,7 +17,7 @@ pub fn check_tables<C: Component>() -> Vec<Violation> {
     let words = component::word_conflicts(&C::Resource::crd());
     found.extend(words.iter().map(|conflict| format!("CRD: {conflict}")));
     if !is_dns_label(C::NAME) {
-        found.push(format!("NAME {:?} is no DNS label", C::NAME));
+        found.push(format!("NAME {:?} is not a DNS label", C::NAME));
     }
     if C::VERSION.split('.').count() < 3 {
         found.push(format!("VERSION {:?} is not semver", C::VERSION));
@@ -68,7 +68,7 @@ fn check_hub_rule(rule: &Rule) -> Vec<Violation> {
 }
 
 fn check_why(rule: &Rule) -> Option<Violation> {
-    rule.why.trim().is_empty().then(|| format!("rule {:?} does not say why", rule.resources))
+    rule.why.trim().is_empty().then(|| format!("rule {:?} has no reason", rule.resources))
 }
 
 #[cfg(test)]

@@ -165,10 +165,10 @@ const REFUSED_IN_USER: &[(&str, &str, &str)] = &[
     ("client-key", "users[].user.client-key", "it names a file; use client-key-data"),
     ("username", "users[].user.username", "basic authentication is not supported; use a token"),
     ("password", "users[].user.password", "basic authentication is not supported; use a token"),
-    ("as", "users[].user.as", "impersonation is not taken from kubeconfigs"),
-    ("as-uid", "users[].user.as-uid", "impersonation is not taken from kubeconfigs"),
-    ("as-groups", "users[].user.as-groups", "impersonation is not taken from kubeconfigs"),
-    ("as-user-extra", "users[].user.as-user-extra", "impersonation is not taken from kubeconfigs"),
+    ("as", "users[].user.as", "impersonation in kubeconfigs is not supported"),
+    ("as-uid", "users[].user.as-uid", "impersonation in kubeconfigs is not supported"),
+    ("as-groups", "users[].user.as-groups", "impersonation in kubeconfigs is not supported"),
+    ("as-user-extra", "users[].user.as-user-extra", "impersonation in kubeconfigs is not supported"),
 ];
 
 fn read_cluster(cluster: &Fields<'_>, policy: &AccessPolicy) -> Result<Kubeconfig, KubeconfigError> {

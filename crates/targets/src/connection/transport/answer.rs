@@ -227,7 +227,7 @@ fn bare_status(code: StatusCode) -> Status {
         429 => reason::TOO_MANY_REQUESTS,
         _ => reason::UNKNOWN,
     };
-    Status::failure("the answer holds no Kubernetes status", reason).with_code(code.as_u16())
+    Status::failure("the answer contains no Kubernetes status", reason).with_code(code.as_u16())
 }
 
 #[cfg(test)]

@@ -32,15 +32,18 @@ pub(super) fn connect(releases: &[Value], all: &mut [Conversion]) {
             let named = format!("{namespace}/{}", text(one, "/name").unwrap_or_default());
             match components.get(&named) {
                 None => converted.findings.push(told(format!(
-                    "{named} does not become a component with this one: name both, or add `dependsOn` with its component \
-                     once there is one"
+                    "{named} is not converted together with this one: name both, or add `dependsOn` with \
+                     its component once that exists"
                 ))),
                 Some(_) if dependencies.len() >= MAX_DEPENDENCIES => {
                     let says = format!("a component has at most {MAX_DEPENDENCIES} dependencies");
                     converted.findings.push(told(says));
                 }
                 Some(name) => dependencies.push(Dependency {
-                    component: Some(ComponentDependency { name: name.clone(), ..ComponentDependency::default() }),
+                    component: Some(ComponentDependency {
+                        name: name.clone(),
+                        ..ComponentDependency::default()
+                    }),
                     ..Dependency::default()
                 }),
             }

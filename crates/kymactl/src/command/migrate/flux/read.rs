@@ -53,7 +53,7 @@ pub(super) fn files(paths: &[PathBuf], namespace: &str) -> Result<(Vec<Value>, F
         }
     }
     if releases.is_empty() {
-        return Err(Error::input("--file", format!("holds no HelmRelease of {HELM_GROUP}")));
+        return Err(Error::input("--file", format!("contains no HelmRelease of {HELM_GROUP}")));
     }
     Ok((releases, facts))
 }

@@ -317,7 +317,7 @@ impl ReleaseReferences<'_> {
                 _ => {
                     let name = format!("{}-registry", secret.name);
                     let says = format!(
-                        "unless it is of type {DOCKER_CONFIG}, make one: kubectl create secret docker-registry {name} -n {hub} \
+                        "unless it has type {DOCKER_CONFIG}, create one: kubectl create secret docker-registry {name} -n {hub} \
                          --docker-server={host} --docker-username=… --docker-password=…"
                     );
                     findings.push(Finding::new(place, Severity::ActionRequired, says));
