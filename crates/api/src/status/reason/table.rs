@@ -85,7 +85,7 @@ reasons! {
     RemoteInstallation => "kyma-operator created the Kyma on the target, in which users select modules.";
     SetKcpKymaStateDeleting => "The deletion of the Kyma began; its status says what the deletion waits for.";
     DeleteManifests => "The Kyma is being deleted: the removal of its components is requested.";
-    DeleteSkrKyma => "The Kyma is being deleted: the target's Kyma and the operators' other objects there are gone.";
+    DeleteSkrKyma => "The Kyma is being deleted: the target's Kyma and the operators' other objects there were deleted.";
     DropKymaFinalizer => "The Kyma is being deleted: kyma-operator removed its finalizer.";
 
     // Connection to the target.
