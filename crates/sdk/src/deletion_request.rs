@@ -53,7 +53,7 @@ impl DeletionRequest {
         format!(
             "nothing is removed from the target, because the garbage collector may have deleted the object (it has \
              ownerReferences) or its annotation {DELETION_CONFIRMED} is neither \"true\" nor \"false\": set it to \"true\" \
-             to remove everything, or to \"false\" to leave everything there, as happens from {} on",
+             to remove everything, or to \"false\" to leave everything there, which happens automatically at {}",
             until.strftime("%FT%TZ")
         )
     }
