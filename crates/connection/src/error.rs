@@ -9,10 +9,10 @@ pub(crate) enum Error {
     // Actions on the hub.
     #[error("record the fencing generation of Kyma {kyma}")]
     RecordFencingGeneration { kyma: KymaKey, source: kube::Error },
-    #[error("the hub has another fencing generation of Kyma {kyma} on record than was read")]
+    #[error("the hub records another fencing generation of Kyma {kyma} than the one that was read")]
     MissFencingGeneration { kyma: KymaKey },
     #[error(
-        "the hub does not keep the fencing generation of Kyma {kyma}: its CRD of Kymas is older than this operator, apply the present one"
+        "the hub does not store the fencing generation of Kyma {kyma}: its CRD of Kymas is older than this operator, apply the CRD of this version"
     )]
     KeepFencingGeneration { kyma: KymaKey },
 

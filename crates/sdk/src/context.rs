@@ -238,7 +238,7 @@ impl<R: ComponentResource> Context<R> {
     pub async fn ensure_namespace(&self, name: &str) -> Result<(), Failure> {
         let (client, manager) = (self.target.client(), format!("{}-create", self.manager));
         let ensured = kyma_targets::ensure_namespace(&client, name, &[], &manager).await;
-        ensured.map(drop).map_err(|error| Failure::target(&format!("make namespace {name}"), &error))
+        ensured.map(drop).map_err(|error| Failure::target(&format!("create namespace {name}"), &error))
     }
 
     /// Deletes an object on the target that this component created; returns true once the object is gone. Objects of

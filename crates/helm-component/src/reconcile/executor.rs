@@ -29,7 +29,7 @@ impl Executor<'_> {
     /// Returns the message of a pass that the plan does not end, which is a bug.
     pub(super) fn unfinished(&self) -> &'static str {
         match self {
-            Self::Real => "the pass did not come to an end",
+            Self::Real => "the reconcile did not end",
             Self::DryRun(_) => UNFINISHED_DRY_RUN,
         }
     }
@@ -76,7 +76,7 @@ impl Pass<'_> {
                 if self.half_time().is_some_and(|half| Instant::now() >= half) =>
             {
                 self.context.waker().wake();
-                let next_pass = "the next pass, which removes what is left over".to_owned();
+                let next_pass = "the next reconcile, which prunes the remaining objects".to_owned();
                 return Ok(StepOutcome::Stop(StopReason::Progressing(vec![next_pass])));
             }
             (Step::Prune(surplus), Executor::Real) => self.prune(surplus, seen).await,

@@ -86,7 +86,7 @@ pub(super) fn rollback_available(pass: &Pass<'_>) -> Option<Condition> {
     if !rollback::is_enabled(&pass.context.resource.spec) {
         let not_wanted = || {
             Condition::new(types::ROLLBACK_AVAILABLE, Status::Unknown, Reason::RollbackUnavailable)
-                .with_message("spec.rollback does not ask for it")
+                .with_message("spec.rollback does not request it")
         };
         return reported(pass, types::ROLLBACK_AVAILABLE).map(|_| not_wanted());
     }
