@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crd_and_its_record_stay_while_it_has_objects_or_is_to_be_kept() {
+    fn crd_and_api_service_stay_while_crd_has_objects_or_is_kept() {
         let crd = key("apiextensions.k8s.io", "CustomResourceDefinition", "lanterns.example.com");
         let record = key("apiregistration.k8s.io", "APIService", "v1.example.com");
         let spec = json!({"group": "example.com", "names": {"kind": "Lantern"}});

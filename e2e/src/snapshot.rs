@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn kinds_of_a_version_that_their_group_does_not_prefer_are_found_once() {
+    async fn kinds_of_an_unpreferred_version_are_found_once() {
         let resource = |version: &str, plural: &str, kind: &str| {
             json!({
                 "resource": plural, "scope": "Namespaced", "verbs": ["list"],

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_database_of_the_cache_is_named_and_the_rest_of_the_policy_stays() {
+    fn cached_advisory_database_is_set_and_other_policy_is_kept() {
         let text = with_databases(
             "[bans]\nwildcards = \"deny\"\n[advisories]\nignore = []\n",
             Path::new("/cache/advisory-dbs"),

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_is_none_is_refused_with_the_names_of_those_that_are() {
+    fn unknown_fuzz_target_is_refused_with_the_valid_names() {
         let all = || vec!["archive".to_owned(), "values".to_owned()];
         assert_eq!(chosen(all(), &[]).unwrap(), all());
         assert_eq!(chosen(all(), &["values".to_owned()]).unwrap(), ["values"]);

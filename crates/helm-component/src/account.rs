@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_component_acts_as_the_account_that_it_names_in_the_namespace_of_the_flags() {
+    fn component_impersonates_its_account_in_namespace_of_the_flag() {
         let none = AccountArgs::default();
         assert_eq!(account(&none, None), Ok(None));
         assert_eq!(account(&none, Some("a")), Ok(Some(user("kyma-system:a"))));
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn component_without_account_gets_the_default_or_is_refused_if_one_is_required() {
+    fn missing_account_uses_default_or_is_refused_where_required() {
         let demanded = AccountArgs { require_service_account: true, ..AccountArgs::default() };
         assert_eq!(account(&demanded, None), Err(Reason::ServiceAccountMissing));
         assert_eq!(account(&demanded, Some("a")), Ok(Some(user("kyma-system:a"))));

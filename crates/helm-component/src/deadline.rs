@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_without_limit_or_with_an_earlier_clock_never_passes() {
+    fn deadline_without_limit_or_with_an_earlier_clock_never_passes() {
         let unlimited = Deadline::since(Some(0), i64::from(u32::MAX), None);
         assert_eq!((unlimited.has_passed(), unlimited.remaining()), (false, None));
         assert!(!Deadline::since(Some(100), 50, Some(30)).has_passed());

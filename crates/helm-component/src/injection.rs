@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn e46_an_annotated_secret_gets_the_hubs_data_and_another_keeps_its_own() {
+    fn e46_annotated_secret_gets_hub_data_and_others_keep_their_own() {
         let object_of = |annotation: Value| object(&annotation);
         let before = [object_of(json!("true")), object_of(json!("false")), object_of(json!(null))];
         assert_eq!(requested_secrets(&before), BTreeSet::from(["pull".to_owned()]));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn e46_a_hash_tells_the_revision_of_the_hubs_secret_and_nothing_of_its_content() {
+    fn e46_hash_shows_hub_secret_revision_but_not_its_content() {
         let first = injected("hush", "1");
         assert_eq!(first.intent_hash(), injected("other", "1").intent_hash());
         assert_ne!(first.intent_hash(), injected("hush", "2").intent_hash());
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn e46_whose_secret_is_not_the_modules_or_was_not_allowed_is_told_apart() {
+    fn e46_secret_of_other_module_or_not_allowed_has_own_reason() {
         let other = json!({labels::MODULE_NAME: "other", labels::COPY_TO_TARGETS: "true"});
         let rows = [
             (None, Reason::CopiedSecretMissing),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn e47_only_the_deployer_gets_it_and_only_while_it_is_restricted() {
+    fn e47_only_a_restricted_deployer_gets_secret_content_of_hub() {
         let spec = |module: &str| -> HelmComponentSpec {
             serde_json::from_value(json!({"source": {}, "module": {"name": module, "version": "1.0.0"}}))
                 .unwrap()

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn optional_values_are_recorded_without_an_apply_of_equal_inputs() {
+    fn optional_values_are_recorded_without_apply_of_equal_inputs() {
         let digests =
             |inputs: Option<&str>| Digests { inputs: inputs.map(str::to_owned), ..Digests::default() };
         let entry = InstalledValues { name: "c".to_owned(), ..InstalledValues::default() };

@@ -126,7 +126,7 @@ mod tests {
     const DEPLOYMENT: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d, namespace: there}\n";
 
     #[test]
-    fn every_object_carries_the_owner_and_a_kymas_objects_klms_marks_too() {
+    fn every_object_has_the_owner_and_kyma_objects_also_klm_marks() {
         let alone = prepared(DEPLOYMENT, &marks(None)).objects;
         assert_eq!(alone[0].label(labels::OWNER), Some("abc"));
         assert_eq!(alone[0].label(labels::MANAGED_BY), None);

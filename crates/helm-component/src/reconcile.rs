@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_an_answer_is_named_as_the_targets_client_names_it() {
+    fn call_without_answer_has_the_reason_of_the_target_client() {
         let silent = || kube::Error::Service(Box::new(TargetError::Deadline(Duration::from_secs(15))));
         assert_eq!(failed(silent()).reason, Reason::TargetTimeout);
         assert!(failed(silent()).message.starts_with("applying ConfigMap here/c: "), "{}", failed(silent()));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_may_not_replace_namespaces_of_the_cluster_or_operators() {
+    fn chart_may_not_replace_namespaces_of_cluster_or_operators() {
         let protection = protection("kyma-system");
         let namespace = |name: &str| Identity::new("", "Namespace", None, name);
         for name in ["kyma-system", "kube-system", "kube-public", "kube-node-lease", "default"] {
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_may_not_change_the_users_kyma_in_any_target_namespace() {
+    fn chart_may_not_change_user_kyma_in_any_target_namespace() {
         let kyma = |namespace: &str, name: &str| {
             Identity::new("operator.kyma-project.io", "Kyma", Some(namespace), name)
         };

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_namespace_is_the_operators_default_and_made_unless_the_spec_says_otherwise() {
+    fn release_namespace_is_default_and_created_unless_spec_differs() {
         let release = named(json!({}));
         assert_eq!((release.namespace.as_str(), release.create_namespace), ("kyma-system", true));
         let release = named(json!({"release": {"namespace": "there", "createNamespace": false}}));

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn only_components_with_a_shared_name_are_checked_after_a_restart() {
+    fn only_components_with_shared_name_are_checked_after_restart() {
         let refused_with = |message: &str| {
             let ready = json!({
                 "type": "Ready", "status": "False", "reason": "SpecInvalid", "message": message,

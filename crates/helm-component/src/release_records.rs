@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiting_components_share_a_list_that_began_after_their_requests() {
+    async fn waiting_components_share_a_list_begun_after_their_requests() {
         let (records, target) = (ReleaseRecords::default(), Target::default());
         let look = |requested: Instant| {
             let (records, target) = (&records, &target);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_place_with_too_many_is_left_alone_for_a_while_and_others_are_not() {
+    async fn namespace_with_too_many_records_pauses_lists_of_it_alone() {
         let (records, target) = (ReleaseRecords::default(), Target::default());
         let requested = Instant::now();
         let now = requested + MIN_SHARED_LIST_WAIT;

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hooks_of_the_release_that_is_installed_come_back_and_no_others() {
+    fn only_hooks_of_the_installed_release_are_restored() {
         let packed = pack(&loaded()).unwrap();
         let sha256 = packed::digest(&packed);
         let read = |content: &str, digests: &Digests| {

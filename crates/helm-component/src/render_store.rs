@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_render_stored_by_an_earlier_version_is_used_until_it_is_replaced() -> Result<()> {
+    async fn render_stored_by_earlier_version_is_used_until_replaced() -> Result<()> {
         let hub_before = hub(None).await?;
         let RenderLookup::Found(stored) = hub_before.1.find("r").await? else { bail!("it is stored") };
         assert_eq!((&*stored.text, stored.failure), ("old", None));

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_release_is_tried_again_after_pauses_that_grow_to_a_bound() {
+    fn failed_release_is_retried_with_growing_bounded_delays() {
         let mut record = failed(None, "i", "2".to_owned(), &late(), at(0));
         let mut pauses = vec![];
         for _ in 0..8 {

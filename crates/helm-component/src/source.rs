@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ocm_component_without_repository_comes_from_the_operators_default() {
+    fn ocm_component_without_repository_uses_operator_default() {
         let Ok(ContentLocation::Ocm { base, component, .. }) =
             placed(&json!({"ocm": {"component": "example.org/module/keda", "version": "1.0.0"}}))
         else {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_in_a_registry_is_named_by_tag_with_plus_as_underscore() {
+    fn chart_tag_in_a_registry_has_underscore_for_plus() {
         let Ok(ContentLocation::Chart(ChartSource::Oci(reference))) = placed(
             &json!({"chart": {"url": "oci://registry.example.org/charts/demo", "version": "1.0.0+b1"}}),
         ) else {
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn installed_content_is_fetched_by_digest_unless_the_spec_has_one() {
+    fn installed_content_is_fetched_by_digest_unless_spec_has_one() {
         let installed = Digest::of(b"installed");
         let other = Digest::of(b"other").to_string();
         let digest = |source: Value| match placed(&source).unwrap().pinned(installed) {

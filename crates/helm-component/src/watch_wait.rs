@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lasting_wait_is_reported_with_its_kinds_and_the_first_reason() {
+    fn lasting_watch_wait_is_reported_with_kinds_and_first_reason() {
         let forbidden = unsynced(Some(Reason::TargetForbidden));
         assert_eq!(after(1).failure(&forbidden), None);
         let failure = after(2).failure(&forbidden).unwrap();

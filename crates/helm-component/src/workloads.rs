@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn e40_images_and_variables_of_all_containers_are_rewritten_and_nothing_else() {
+    fn e40_rewrite_changes_only_images_and_env_of_all_containers() {
         let workloads = workloads(&["new.io/keda:1", "new.io/init:2"]);
         let before = json!({
             "initContainers": [{"image": "old.io/init:2", "env": [{"name": "NEXT", "value": "old.io/keda:1"}]}],

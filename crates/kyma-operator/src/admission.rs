@@ -335,7 +335,7 @@ mod tests {
     const VERSION: &str = "/apis/admissionregistration.k8s.io/v1";
 
     #[test]
-    fn policies_of_a_mandatory_module_outlive_its_component_and_release_meta() {
+    fn mandatory_module_policies_outlive_component_and_release_meta() {
         let known = |name: &str, deleting| MandatoryModule {
             name: name.to_owned(),
             deleting,
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_404_shows_an_old_kubernetes_only_if_discovery_lacks_the_kind() {
+    async fn http_404_shows_old_kubernetes_only_if_discovery_lacks_kind() {
         let resources = |plural: &str| {
             let listed = json!({"name": plural, "singularName": "", "namespaced": false, "kind": "Any",
                 "verbs": ["list"]});

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_meta_that_was_changed_before_its_deletion_withdraws_nothing() {
+    fn release_meta_changed_before_its_deletion_withdraws_nothing() {
         let changed = ReleaseMetaState { is_mandatory: false, deletion: Deletion::Requested, ..MANDATORY };
         assert_eq!(next_step(changed), ReleaseMetaStep::RemoveFinalizer);
     }

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_installed_module_without_component_has_a_missing_component() {
+    fn installed_module_without_component_has_a_missing_component() {
         let lines = json!([
             line("ready", "Ready"), line("broken", "Error"), line("ordered", "Deleting"),
             line("let-go", "Unmanaged"), {"name": "refused", "state": "Warning"},
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn mandatory_module_misses_its_component_unless_removal_was_requested() {
+    fn mandatory_module_misses_component_unless_removal_requested() {
         let view = |module: &str, spec: Value| {
             let object = json!({
                 "metadata": {"name": module, "namespace": "n", "uid": "u", "resourceVersion": "1",

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_from_the_namespace_and_context_of_the_unfinished_line() {
+    fn name_completion_uses_namespace_and_context_of_the_line() {
         let found = of("kymactl -- kymactl explain -n team --context=prod --selector a --kubeconfig k bl");
         assert_eq!(found.namespace(), "team");
         assert_eq!(found.context.as_deref(), Some("prod"));

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_is_gone_or_another_one_is_noticed_once_it_is_newer() {
+    fn missing_or_changed_condition_is_noticed_once_it_is_newer() {
         let cache = cache_with_write(5, "Ours");
         assert!(!cache.differs_from(&kyma(4, Some("Before"))), "it is late");
         assert!(!cache.differs_from(&kyma(6, Some("Ours"))), "somebody wrote something else");

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_copy_carries_the_owner_and_leaves_hub_metadata_at_the_hub() {
+    fn copy_carries_the_owner_and_leaves_hub_metadata_on_the_hub() {
         let body = live();
         let labels = body["metadata"]["labels"].as_object().unwrap();
         let names: Vec<_> = labels.keys().map(String::as_str).collect();

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn edits_deletions_replacements_and_strangers_of_ours_are_news_once() {
+    fn each_change_by_others_to_owned_objects_is_reported_once() {
         let replaced = ObjectVersion { uid: "other".into(), ..version("f") };
         let rows = [
             (object("a"), Some(version("less"))),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_for_kinds_begins_when_there_is_nothing_else_to_wait_for() {
+    fn wait_for_kinds_begins_when_nothing_else_is_awaited() {
         let begun = Instant::now();
         let at = |seconds| begun + std::time::Duration::from_secs(seconds);
         let mut memory = Memory::default();

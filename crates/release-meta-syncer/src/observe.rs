@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_an_object_is_depends_on_its_maker_and_not_on_labels_alone() {
+    fn ownership_depends_on_creator_and_not_on_labels_alone() {
         let ours = json!({labels::OWNER: "us", labels::MANAGED_BY: "kyma"});
         let other = json!({labels::OWNER: "other", labels::MANAGED_BY: "kyma"});
         let klm = json!({labels::MANAGED_BY: "kyma"});

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_hub_is_told_as_a_guard_and_a_failure_by_its_own_words() {
+    fn empty_hub_is_reported_as_guard_and_failure_by_its_message() {
         let frozen = Outcome::Synced { desired: 0, taken: &[], frozen: 3 };
         assert_eq!(next(None, &frozen, None, at(1)).unwrap().reason, "PruneGuard");
         let failure = Failure::new(Reason::TargetTimeout, "silent");

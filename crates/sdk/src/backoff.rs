@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_up_to_a_minute_is_over_within_a_minute_after_its_end() {
+    fn fault_within_a_minute_is_retried_within_a_minute_of_its_end() {
         let failure = Failure::new(Reason::ApplyRefused, "");
         for jitter in [0.0, 1.0] {
             let (mut tries, mut now) = (vec![], Duration::ZERO);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_answers_of_sources_are_requested_again_within_an_hour() {
+    fn unusable_source_answers_are_requested_again_within_an_hour() {
         for reason in [Reason::SourceInvalid, Reason::SourceHostRefused, Reason::SourceTooLarge] {
             let failure = Failure::new(reason, "");
             let after = |failures| delay_after(&failure, failures, 1.0).map(|delay| delay.as_secs());
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_beside_or_is_due_brings_it_back_sooner_and_never_later() {
+    fn second_failure_or_due_time_only_shortens_the_retry_delay() {
         let after =
             |failure: &Failure, failures| delay_after(failure, failures, 1.0).map(|delay| delay.as_secs());
         let waits = Failure::new(Reason::ValuesInvalid, "");

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_that_a_restored_hub_lacks_is_made_again_and_releases_nothing() {
+    fn brake_pause_lost_by_restore_is_recreated_and_stays_in_force() {
         let (limit, now) = (BrakeLimit { targets: 1, percent: 0 }, moment());
         let window = Window::from_record(BTreeMap::from([("a".to_owned(), now.wall)]), 1, now);
         let mut state = BrakeState {

@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_for_access_is_never_an_error_and_the_wrong_cluster_always_is() {
+    fn awaiting_access_is_never_an_error_and_wrong_cluster_always() {
         let state = |reason| failure_state(&Failure::new(reason, ""));
         assert_eq!(state(Reason::AwaitingAccess), State::Processing);
         assert_eq!(state(Reason::HubUnavailable), State::Processing);

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_component_that_lost_its_owner_is_not_taken_for_a_standalone_one() {
+    fn component_that_lost_its_owner_does_not_count_as_standalone() {
         let labelled = json!({"name": "a", "labels": {labels::KYMA_NAME: "k"}});
         let labelled = thing(&labelled, &json!({}), &json!({}));
         assert_eq!(deletion_effect(&labelled, DeletionPolicy::Delete), DeletionEffect::Unproven);

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_somebody_allowed_is_copied_and_never_a_way_to_a_target() {
+    fn only_allowed_secrets_are_copied_and_never_a_kubeconfig() {
         let allowed = json!({labels::COPY_TO_TARGETS: "true"});
         let docker = (".dockerconfigjson", r#"{"auths":{"r.example":{"auth":"eDp5"}}}"#);
         let kubeconfig = "apiVersion: v1\nkind: Config\nclusters: []\n";

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ignored_default_resource_is_not_created_and_keeps_its_record() {
+    fn ignored_default_resource_is_not_created_and_keeps_record() {
         let next = |recorded| Action::next(ResourcePolicy::Ignore, true, recorded, false);
         assert_eq!(next(None), Action::Skip);
         assert_eq!(Action::next(ResourcePolicy::Ignore, true, None, true), Action::Skip);

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_whole_removal_deletes_the_operators_namespace_and_only_if_empty() {
+    fn only_full_removal_deletes_the_empty_operator_namespace() {
         let namespaces = kind("", "Namespace");
         let empty = DeleteProof::CreatedAndEmpty { resource_version: "7".to_owned() };
         let is_refused = |name: &str, proof: DeleteProof, whole: bool| {

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_names_also_what_cannot_be_read_and_starts_anew_after_a_gap() {
+    fn list_names_unreadable_objects_and_restarts_after_a_gap() {
         let (good, bad) = (json!({"moduleName": "a", "ocmComponentName": "x/a"}), json!({"moduleName": 7}));
         let events = vec![
             watcher::Event::Init,

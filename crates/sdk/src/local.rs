@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_with_an_access_secret_or_another_recorded_cluster_is_refused() {
+    fn object_with_access_secret_or_other_cluster_record_is_refused() {
         assert_eq!(check(Some("blue"), &[], None), Err(Reason::AccessInvalid));
         assert_eq!(check(None, &["blue"], Some(HUB)), Err(Reason::AccessInvalid));
         assert_eq!(check(None, &["blue", "green"], None), Err(Reason::AccessInvalid));

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_its_owners_by_label_and_without_one_by_who_wrote_it() {
+    fn owner_is_read_from_the_label_or_else_from_the_writer() {
         for (owner, creator, manager, expected) in [
             (Some("me"), None, "kubectl", Claim::Own),
             (Some("you"), Some("me"), "mine", Claim::Other),

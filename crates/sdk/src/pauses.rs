@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_brake_that_was_released_before_anybody_looked_wakes_all_the_same() {
+    async fn brake_released_before_it_was_read_still_requeues_components() {
         let pauses = Pauses::new("x");
         let component = HelmComponent::new("c", HelmComponentSpec::default());
         for (name, concerns) in [("maintenance", false), ("brake-", false), ("brake-x", true)] {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pause_that_a_list_lacks_stays_in_force_until_its_delete_event() {
+    async fn pause_missing_from_a_list_stays_in_force_until_delete_event() {
         let pauses = Pauses::new("x");
         let component = HelmComponent::new("c", HelmComponentSpec::default());
         let writes = || pauses.paused_operations(&component).writes().map(ToOwned::to_owned);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pause_of_the_record_is_in_force_after_a_restart_with_an_empty_list() {
+    async fn recorded_pause_is_in_force_after_restart_with_empty_list() {
         let pauses = Pauses::new("x");
         let component = HelmComponent::new("c", HelmComponentSpec::default());
         pauses.restore(vec![Pause::new("maintenance", PauseSpec::default())]);

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repairs_count_only_where_a_pass_verifies_that_no_event_asked_for() {
+    fn repairs_count_only_in_a_verifying_pass_without_event() {
         let metrics = Metrics::new().unwrap();
         ReconcileContext::new("x", false, PausedOperations::default(), metrics.clone()).repaired(2);
         ReconcileContext::new("x", true, PausedOperations::default(), metrics.clone())

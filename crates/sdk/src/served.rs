@@ -225,7 +225,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_kind_of_an_aggregated_api_is_unserved_only_without_its_api_service() {
+    async fn aggregated_kind_is_unserved_only_without_its_api_service() {
         let kind = ApiResource::erase::<Pause>(&());
         let (unserved, unknown) = (true, false);
         let rows = [

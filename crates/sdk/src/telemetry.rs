@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_strangers_send_stays_out_of_the_log_unless_somebody_asks() {
+    fn dependency_logs_with_foreign_data_are_off_unless_requested() {
         let held = |directives: &str, name: &str| {
             filter(directives).unwrap().to_string().contains(&format!("{name}=error"))
         };

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hub_is_refused_by_address_and_port_even_where_loopback_is_allowed() {
+    fn hub_is_refused_by_address_and_port_even_if_loopback_allowed() {
         let policy = AccessPolicy {
             allow_loopback: true,
             hub_addresses: vec!["127.0.0.1:443".parse().unwrap()],

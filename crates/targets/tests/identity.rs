@@ -100,7 +100,7 @@ async fn write(client: kube::Client) -> Result<(), TargetError> {
 }
 
 #[tokio::test]
-async fn nothing_is_written_by_a_hub_that_did_not_order_the_last_change() -> Result<()> {
+async fn hub_that_did_not_order_the_last_change_writes_nothing() -> Result<()> {
     let (hub, cluster) = (TEST_ENV.cluster("hub", |b| b).await?, TEST_ENV.cluster("fenced", |b| b).await?);
     let targets = targets();
     let hub = targets.local(hub.client()?);
@@ -188,7 +188,7 @@ async fn without_rights_the_stamp_is_an_error_and_not_missing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_apiserver_that_stops_is_unreachable_and_identified_again_when_it_is_back() -> Result<()> {
+async fn stopped_api_server_is_unreachable_and_reidentified_on_return() -> Result<()> {
     let cluster = TEST_ENV.cluster("stopped", |b| b).await?;
     let mut limits = Limits::default();
     limits.breaker.probe_first = Duration::from_millis(200);

@@ -190,7 +190,7 @@ async fn call(target: &Target) -> Result<(), TargetError> {
 }
 
 #[tokio::test]
-async fn a_token_is_exchanged_once_and_anew_when_it_ends_and_the_program_is_never_run() -> Result<()> {
+async fn token_is_exchanged_once_until_expiry_and_program_never_runs() -> Result<()> {
     let stage = Stage::new("exchanged").await?;
     let Stage { cluster, issuer, directory, .. } = &stage;
     let (program, marker) = (directory.path().join("program"), directory.path().join("was-run"));
@@ -224,7 +224,7 @@ async fn a_token_is_exchanged_once_and_anew_when_it_ends_and_the_program_is_neve
 }
 
 #[tokio::test]
-async fn a_token_that_the_target_no_longer_accepts_is_replaced_without_a_failed_call() -> Result<()> {
+async fn token_refused_by_target_is_replaced_without_failed_call() -> Result<()> {
     let stage = Stage::new("revoked").await?;
     let Stage { cluster, issuer, .. } = &stage;
     let secrets: Api<Secret> = Api::namespaced(cluster.client()?, "default");
@@ -246,7 +246,7 @@ async fn a_token_that_the_target_no_longer_accepts_is_replaced_without_a_failed_
 }
 
 #[tokio::test]
-async fn refusals_of_issuer_and_target_and_an_issuer_that_is_gone_have_their_reasons() -> Result<()> {
+async fn issuer_and_target_refusals_and_lost_issuer_have_own_reasons() -> Result<()> {
     let Stage { cluster, issuer, server, directory, own } = &Stage::new("refusing").await?;
     let fails = async |audience: &str, own: &Path| -> Result<TargetError> {
         let targets = targets(server, cluster, audience, "get-token", own);
@@ -280,7 +280,7 @@ async fn refusals_of_issuer_and_target_and_an_issuer_that_is_gone_have_their_rea
 }
 
 #[tokio::test]
-async fn a_server_that_no_flag_names_gets_no_token_and_the_issuer_is_not_asked() -> Result<()> {
+async fn server_named_by_no_flag_gets_no_token_and_no_exchange() -> Result<()> {
     let stage = Stage::new("named").await?;
     let Stage { cluster, issuer, .. } = &stage;
     let thief = ScriptedServer::start().await?;

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_free_at_once_although_a_fork_has_its_lock_open() {
+    fn directory_is_free_at_once_although_a_fork_holds_its_lock() {
         let scratch = tempfile::tempdir().unwrap();
         let directory = Directory::kept(scratch.path()).unwrap();
         assert!(Directory::kept(scratch.path()).is_err());

@@ -158,7 +158,7 @@ async fn load_balancers_get_an_address() -> Result<()> {
 }
 
 #[tokio::test]
-async fn controllers_finalize_namespaces_and_collect_what_lost_its_owner() -> Result<()> {
+async fn controllers_finalize_namespaces_and_collect_orphans() -> Result<()> {
     let target = target().await?;
     let namespace = target.namespace("garbage").await?;
     let maps: Api<ConfigMap> = Api::namespaced(target.client()?, &namespace);
@@ -327,7 +327,7 @@ async fn names_of_clusters_are_plain_words_used_once() -> Result<()> {
 }
 
 #[tokio::test]
-async fn registries_serve_plain_http_and_require_a_configured_password() -> Result<()> {
+async fn registries_serve_plain_http_and_require_a_set_password() -> Result<()> {
     let registry = TEST_ENV.registry().await?;
     let password_proxy = registry.behind_password("user", "word").await?;
     assert_eq!(status(registry.address(), "").await?, 200);

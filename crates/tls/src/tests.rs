@@ -71,7 +71,7 @@ fn the_signature_of_a_trusted_certificate_does_not_count() {
 }
 
 #[test]
-fn a_certificate_of_another_authority_that_is_trusted_is_accepted() {
+fn certificate_trusted_itself_or_by_its_authority_is_accepted() {
     let key = KeyPair::generate().unwrap();
     let authority = params(AUTHORITY);
     let issuer = Issuer::from_params(&authority, &key);

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_objects_are_excused_by_a_refused_object_of_another_kind() {
+    fn refused_object_of_another_kind_excuses_absent_objects() {
         let absent = vec!["Job.batch n/b is not on the target".to_owned()];
         let mut findings = Findings { absent, ..Findings::default() };
         assert_eq!(findings.lost().len(), 1);

@@ -24,7 +24,7 @@ fn a_module_without_release_meta_is_waited_for() -> Result<()> {
 }
 
 #[test]
-fn e25_a_channel_without_its_template_is_reported_and_keeps_what_runs() -> Result<()> {
+fn e25_channel_without_template_is_reported_and_keeps_version() -> Result<()> {
     row("template-missing", async |row| {
         let _in_use = row.world.lake.in_use.lock().await;
         row.world.push("canoe", "1.0.0").await?;

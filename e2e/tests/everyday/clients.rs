@@ -14,7 +14,7 @@ const MODULE_NAME: &str = "operator.kyma-project.io/module-name";
 const MANAGED_BY: &str = "operator.kyma-project.io/managed-by";
 
 #[test]
-fn queries_of_the_kyma_cli_and_busola_find_modules_of_channels_and_of_versions() -> Result<()> {
+fn kyma_cli_and_busola_queries_find_channel_and_version_modules() -> Result<()> {
     row("clients", async |row| {
         let _in_use = row.world.lake.in_use.lock().await;
         for module in ["skiff", "punt"] {

@@ -110,7 +110,7 @@ fn a_kyma_whose_target_goes_away_keeps_all_and_recovers() -> Result<()> {
 }
 
 #[test]
-fn a_cluster_with_another_hubs_stamp_is_left_alone_until_a_person_adopts_it() -> Result<()> {
+fn cluster_with_stamp_of_another_hub_is_unchanged_until_adopted() -> Result<()> {
     row("kyma-adopted", async |row| {
         let moor = row.world.moor.lock().await;
         let way = async || anyhow::Ok(row.world.landscape.access(&moor).await?.kubeconfig());

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::world::{config_map, row};
 
 #[test]
-fn an_object_that_the_target_refuses_does_not_hold_up_the_others() -> Result<()> {
+fn object_refused_by_the_target_does_not_delay_the_others() -> Result<()> {
     row("refused-object", async |row| {
         row.install().await?;
         let manifest = |port: &str| {

@@ -24,7 +24,7 @@ fn a_registry_that_is_down_is_waited_for() -> Result<()> {
 }
 
 #[test]
-fn i122_i127_i128_a_registry_that_wants_a_password_gets_the_right_one_in_the_end() -> Result<()> {
+fn i122_i127_i128_registry_password_is_used_once_corrected() -> Result<()> {
     row("registry-locked", async |row| {
         row.world.push("barge", "1.0.0").await?;
         row.grant(&row.access.kubeconfig()).await?;

@@ -14,7 +14,7 @@ use world::World;
 const OPERATORS: [&str; 3] = ["kyma-operator", "helm-component", "release-meta-syncer"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_written_to_a_cluster_that_is_not_proven_to_be_the_target() {
+async fn nothing_is_written_to_a_cluster_not_proven_to_be_the_target() {
     // Boxed, since the compiler's proof that a deep future is `Send` has a limit.
     tokio::spawn(scenario().boxed()).await.unwrap().unwrap();
 }

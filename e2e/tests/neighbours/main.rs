@@ -24,7 +24,7 @@ const TARGETS: usize = 2;
 const SAMPLED_INTERLEAVINGS: [&str; TARGETS] = ["ib ub ia rb ua ra", "ia ib ua ra ub rb"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn modules_that_ship_the_same_objects_leave_each_other_and_users_theirs() {
+async fn modules_with_equal_objects_keep_objects_of_others_and_users() {
     // Boxed: the compiler's recursion limit is too low to prove that such a deep future is `Send`.
     tokio::spawn(scenario().boxed()).await.unwrap().unwrap();
 }

@@ -30,7 +30,7 @@ fn module_installed_by_user_is_adopted_only_while_enabled() -> Result<()> {
 }
 
 #[test]
-fn two_operators_write_one_status_at_once_again_and_again_and_lose_no_condition() -> Result<()> {
+fn two_operators_writing_one_status_lose_no_condition() -> Result<()> {
     alone(async |landscape| status::run(landscape).await)
 }
 

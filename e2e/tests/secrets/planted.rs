@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_found_plain_encoded_and_in_the_middle_of_something_encoded() {
+    fn secret_is_found_plain_encoded_and_inside_encoded_text() {
         let secret = secret("x");
         assert!(finds(&format!("é bad value {secret:?} é")));
         assert!(finds(&secret_in_url("x")) && finds(&secret[..12]));

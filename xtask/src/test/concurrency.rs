@@ -32,12 +32,12 @@ const TESTS: &[(&str, &str)] = &[
     // A module is orphaned and adopted again before its removal has ended.
     (
         "crates/kyma-operator/tests/real/choices.rs",
-        "e16_a_module_is_let_go_of_taken_back_and_disabled_while_nobody_manages_it",
+        "e16_module_is_orphaned_adopted_and_disabled_while_unmanaged",
     ),
     // The user deletes what the operator writes.
     (
         "crates/kyma-operator/tests/real/choices.rs",
-        "i29_i34_a_target_kyma_that_is_deleted_is_born_again_with_the_last_selection",
+        "i29_i34_deleted_target_kyma_is_recreated_with_last_selection",
     ),
     // The garbage collector deletes too, other finalizers remain, and the target stops in between.
     (
@@ -45,24 +45,18 @@ const TESTS: &[(&str, &str)] = &[
         "e02_e08_deleted_kyma_waits_for_module_until_access_is_lost",
     ),
     // Credentials change during a session.
-    (
-        "crates/kyma-operator/tests/real/access.rs",
-        "e41_credentials_and_authority_that_are_rotated_in_place_are_used_at_once",
-    ),
+    ("crates/kyma-operator/tests/real/access.rs", "e41_credentials_and_ca_rotated_in_place_are_used_at_once"),
     // One Kyma changes and is deleted during the reconcile of another.
-    (
-        "crates/kyma-operator/tests/real/itself.rs",
-        "i02_i03_in_single_cluster_mode_one_kyma_changes_and_ends_and_the_others_stay",
-    ),
+    ("crates/kyma-operator/tests/real/itself.rs", "i02_i03_single_cluster_kyma_changes_and_ends_others_stay"),
     // Users edit hub, target and component while the operator writes.
     (
         "crates/kyma-operator/tests/real/lifecycle.rs",
-        "e14_i22_i23_i27_i30_i33_i41_to_i46_i86_i87_a_kyma_lives_from_birth_to_its_end",
+        "e14_i22_i23_i27_i30_i33_i41_to_i46_i86_i87_kyma_lifecycle",
     ),
     // Users delete objects by hand during their removal.
     (
         "crates/helm-component/tests/clusters/removal.rs",
-        "e10_removal_waits_for_the_users_objects_and_then_takes_everything",
+        "e10_removal_waits_for_user_objects_and_then_deletes_all",
     ),
     // A version is released during the removal.
     (
@@ -72,7 +66,7 @@ const TESTS: &[(&str, &str)] = &[
     // A user deletes objects of two components, one of which must be left alone.
     (
         "crates/helm-component/tests/clusters/drift.rs",
-        "e17_a_component_with_the_skip_label_is_left_alone_until_the_label_goes",
+        "e17_skipped_component_is_unchanged_until_label_is_removed",
     ),
     // All operators and the garbage collector act on the same deletion.
     ("e2e/tests/one_kyma/main.rs", "e02_foreground_deletion_of_kyma_waits_for_user_objects"),

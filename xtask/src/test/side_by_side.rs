@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_binary_prints_is_kept_whichever_stream_it_uses_and_a_failure_is_one() {
+    fn output_of_both_streams_is_kept_and_a_failure_is_reported() {
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo told; echo logged >&2; exit 1"]);
         let BinaryOutput { text, passed } = printed(shell).unwrap();

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn beta_and_internal_versions_need_every_label_that_they_ask_for() {
+    fn beta_or_internal_version_needs_every_label_that_it_requires() {
         let (beta, internal) = ((labels::BETA, "true"), (labels::INTERNAL, "true"));
         let both = Audience { beta: true, internal: true, mandatory: false };
         let rows: [(&[_], _, _); 7] = [

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_survives_its_annotations_and_is_none_without_any_of_them() {
+    fn deletion_request_is_read_only_from_all_its_annotations() {
         let order =
             DeletionOrder { reason: DeletionReason::Disabled, kyma_uid: "u".into(), kyma_generation: 7 };
         let annotations = order.to_annotations();

@@ -85,12 +85,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn component_names_are_readable_and_end_in_the_hash_of_both_names() {
+    fn component_name_is_readable_and_ends_in_hash_of_both_names() {
         assert_eq!(component_name("kyma-sample", "keda"), "kyma-sample-keda-dadcf7fb");
     }
 
     #[test]
-    fn component_names_stay_distinct_where_the_joined_names_are_equal() {
+    fn component_names_differ_where_the_joined_names_are_equal() {
         assert_ne!(component_name("a-b", "c"), component_name("a", "b-c"));
     }
 

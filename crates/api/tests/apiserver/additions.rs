@@ -23,7 +23,7 @@ async fn check(table: Vec<(Value, bool)>) -> Result<()> {
 }
 
 #[tokio::test]
-async fn versions_stand_beside_or_in_place_of_channels_but_not_beside_mandatory() -> Result<()> {
+async fn versions_may_join_or_replace_channels_but_not_mandatory() -> Result<()> {
     let channels = json!([{"channel": "regular", "version": "1.2.3"}]);
     let deprecated =
         |date: &str| release_meta(&json!({"versions": [{"version": "1.2.3", "deprecationDate": date}]}));

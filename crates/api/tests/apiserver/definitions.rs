@@ -72,7 +72,7 @@ fn schemas_keep_to_what_every_supported_kubernetes_knows() {
 }
 
 #[test]
-fn lists_of_conditions_are_maps_by_type_where_several_write_them() {
+fn condition_lists_with_several_writers_are_maps_by_type() {
     for crd in our_crds() {
         for (path, schema) in schemas(&crd).into_iter().filter(|(path, _)| path.ends_with(".conditions")) {
             let of_one = path == "HelmComponent.status.conditions";
@@ -111,7 +111,7 @@ async fn the_api_server_accepts_all_crds_without_warning_or_change() -> Result<(
 }
 
 #[tokio::test]
-async fn a_hub_that_stored_klms_former_version_takes_our_crds_and_keeps_its_objects() -> Result<()> {
+async fn hub_with_former_klm_version_accepts_crds_and_keeps_objects() -> Result<()> {
     let what = "our CRDs over KLM's former version";
     let Some(klm) = clusters::klm_crds(what)? else {
         return Ok(());
@@ -154,7 +154,7 @@ async fn a_hub_that_stored_klms_former_version_takes_our_crds_and_keeps_its_obje
 }
 
 #[tokio::test]
-async fn a_template_applied_under_klms_crds_is_applied_again_under_ours() -> Result<()> {
+async fn template_applied_under_klm_crds_applies_under_own_crds_too() -> Result<()> {
     let Some(klm) = clusters::klm_crds("templates applied under KLM's CRDs")? else {
         return Ok(());
     };

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn e40_of_several_with_the_same_name_and_tag_the_nearest_is_taken() {
+    fn e40_nearest_of_images_with_same_name_and_tag_is_chosen() {
         let known = ["a.io/prod/keda:1", "b.io/fips/keda:1", "c.io/mirror/fips/keda:1"];
         let rows = [
             ("old.io/prod/keda:1", "a.io/prod/keda:1"),

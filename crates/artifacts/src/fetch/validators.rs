@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_counts_once_it_is_old_enough_to_be_of_one_content_alone() {
+    fn last_modified_is_used_only_if_at_least_a_minute_before_date() {
         let modified = "Tue, 24 Nov 2020 08:00:00 GMT";
         let at = |date| asked(&[(LAST_MODIFIED, modified), (DATE, date)]);
         let dated = Some((IF_MODIFIED_SINCE, HeaderValue::from_static(modified)));

@@ -49,7 +49,7 @@ fn judged_cosign(trust: &Trust, (payload, annotations): &(String, Value)) -> Res
 }
 
 #[test]
-fn a_signature_by_a_key_counts_for_its_content_and_its_key_alone() {
+fn signature_by_key_is_valid_only_for_its_content_and_key() {
     let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
     let elsewhere = Digest::of(b"elsewhere").hex();
     let (good, foreign) = (sample::key_cosign(&key, &digest().hex()), sample::key_cosign(&key, &elsewhere));
@@ -109,7 +109,7 @@ fn keys_and_identities_do_not_stand_for_each_other() {
 }
 
 #[test]
-fn a_certificate_has_to_be_of_the_root_for_code_logged_and_valid_when_it_was_used() {
+fn certificate_needs_root_code_signing_log_and_validity_at_use() {
     let sigstore = Sigstore::new();
     let trust = trusting(&sigstore.trusted_root());
     let made = |options: SignatureOptions| judged(&trust, &sigstore.bundle(&options));
@@ -129,7 +129,7 @@ fn a_certificate_has_to_be_of_the_root_for_code_logged_and_valid_when_it_was_use
 }
 
 #[test]
-fn an_authority_of_another_root_does_not_count_even_with_the_right_log() {
+fn authority_of_another_root_is_rejected_even_with_right_log() {
     let (ours, theirs) = (Sigstore::new(), Sigstore::new());
     let mut root = theirs.trusted_root();
     root["certificateAuthorities"] = ours.trusted_root()["certificateAuthorities"].take();
@@ -299,7 +299,7 @@ fn a_certificate_has_to_be_valid_at_the_time_of_the_timestamp() {
 
 /// An entry there has the log's promise, which contains the time, and never a proof, which would need a timestamp.
 #[test]
-fn under_cosigns_tag_a_timestamp_stands_neither_for_a_log_entry_nor_for_its_time() {
+fn timestamp_under_cosign_tag_replaces_no_log_entry_or_its_time() {
     let sigstore = Sigstore::new();
     let trust = trusting(&sigstore.trusted_root());
     let (payload, good) = sigstore.stamped_cosign(&options());

@@ -113,7 +113,7 @@ async fn a_named_host_may_be_on_this_machine() {
 }
 
 #[tokio::test]
-async fn a_redirect_or_an_entry_of_an_index_to_an_internal_address_is_not_followed() {
+async fn redirect_or_index_entry_to_internal_address_is_not_followed() {
     let mut listener = Listener::start().await;
     let place = format!("https://localhost:{}/demo.tgz", listener.port);
     let (location, entry) = (place.clone(), place.clone());

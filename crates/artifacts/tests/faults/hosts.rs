@@ -40,7 +40,7 @@ async fn a_redirect_to_a_foreign_host_is_not_followed() {
 }
 
 #[tokio::test]
-async fn a_redirect_to_an_allowed_host_is_followed_without_credentials() {
+async fn redirect_to_allowed_host_is_followed_without_credentials() {
     let component = Component::new();
     let blobs = component.clone();
     let elsewhere = Server::start(move |request| blobs.serve(request)).await;

@@ -173,7 +173,7 @@ async fn who_may_read_the_index_and_not_the_archive_gets_none() {
 }
 
 #[tokio::test]
-async fn an_index_that_is_as_before_does_not_come_again_and_one_that_changed_does() {
+async fn unchanged_index_is_not_downloaded_again_but_a_changed_one_is() {
     for kind in [Kind::Tagged, Kind::WeaklyTagged, Kind::Dated] {
         let charts = Charts::start(kind).await;
         let client = charts.forgetful();
@@ -199,7 +199,7 @@ async fn an_index_that_is_as_before_does_not_come_again_and_one_that_changed_doe
 
 /// Two representations may have one date, and servers may use weak tags for different content.
 #[tokio::test]
-async fn another_credential_is_not_given_what_only_a_date_or_a_weak_tag_says_is_the_same() {
+async fn date_or_weak_tag_shares_no_content_with_another_credential() {
     for kind in [Kind::WeaklyTagged, Kind::Dated, Kind::Plain] {
         let charts = Charts::start(kind).await;
         let client = Client::new(&[&charts.server]);

@@ -102,7 +102,7 @@ async fn one_that_the_operator_allows_is_asked() {
 }
 
 #[tokio::test]
-async fn a_token_service_of_the_registry_sends_nobody_to_an_internal_address() {
+async fn token_service_redirect_to_internal_address_is_not_followed() {
     for host in INTERNAL {
         let location = format!("http://{host}/latest");
         let proxy = Server::start(move |request| {

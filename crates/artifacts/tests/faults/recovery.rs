@@ -211,7 +211,7 @@ async fn a_right_that_is_granted_later_takes_effect_at_the_next_try() {
 
 /// A right may be revoked and granted again while a token is valid.
 #[tokio::test]
-async fn a_cached_token_that_is_refused_is_replaced_within_the_same_try() {
+async fn rejected_cached_token_is_replaced_within_the_same_attempt() {
     let is_rotated = Arc::new(AtomicBool::new(false));
     let rotated = Arc::clone(&is_rotated);
     let mut repository = Repository::default();

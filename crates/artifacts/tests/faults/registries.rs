@@ -187,7 +187,7 @@ fn repository_at(url: &str) -> ChartSource {
 }
 
 #[tokio::test]
-async fn the_query_of_a_repository_goes_to_index_and_charts_and_is_in_no_message() {
+async fn repository_url_query_reaches_index_and_charts_but_no_message() {
     let server = Server::start(|request| match request.path.as_str() {
         "/charts/index.yaml?token=hunter2" => Reply::ok(
             "entries: {demo: [{version: 1.0.0, urls: [demo.tgz]}], none: [{version: 1.0.0, urls: [x]}]}",

@@ -35,7 +35,7 @@ fn digest(component: &Component) -> Digest {
 }
 
 #[tokio::test]
-async fn a_registry_that_does_not_answer_is_not_taken_for_one_without_signatures() {
+async fn failing_registry_does_not_count_as_one_without_signatures() {
     let key = KeyPair::generate().unwrap();
     for (status, reason) in [
         (500, Reason::SourceUnreachable),

@@ -47,7 +47,7 @@ async fn all_pages_count() {
 }
 
 #[tokio::test]
-async fn many_who_ask_at_once_cause_one_look_and_who_asks_later_another() {
+async fn concurrent_resolutions_share_a_list_and_later_ones_do_not() {
     let server = Server::start(paged).await;
     let client = Client::new(&[&server]);
     let all = join_all((0..20).map(|_| resolve(&client, &server, "~1.2"))).await;
@@ -58,7 +58,7 @@ async fn many_who_ask_at_once_cause_one_look_and_who_asks_later_another() {
 }
 
 #[tokio::test]
-async fn a_registry_with_a_lower_maximum_per_page_is_asked_without_a_number() {
+async fn page_size_is_omitted_if_the_registry_allows_a_lower_maximum() {
     let server = Server::start(|request| match request.path.as_str() {
         LIST => page(&["1.0.0"], Some(format!("{LIST}?last=1.0.0"))),
         path if path.contains("n=1000") => Reply::status(400),

@@ -38,7 +38,7 @@ async fn component_versions_of_the_real_tools_are_read_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn what_is_pushed_is_read_back_and_pushing_again_changes_nothing() {
+async fn pushed_component_is_read_back_and_repush_changes_nothing() {
     let Some(inputs) = testbed::inputs("a push of a real module").unwrap() else { return };
     let setup = Setup::new().await;
     let component = keda(&inputs);

@@ -40,7 +40,7 @@ async fn registry_range_resolves_to_highest_version_with_its_digest() {
 }
 
 #[tokio::test]
-async fn an_index_is_asked_anew_for_each_range_and_gives_the_digest_of_the_archive() {
+async fn index_is_requested_for_each_range_and_gives_archive_digest() {
     let setup = Setup::new().await;
     let directory = setup.directory.path().to_owned();
     let archive = packaged(&directory, "1.0.0");

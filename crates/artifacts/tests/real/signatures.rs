@@ -105,7 +105,7 @@ async fn only_what_one_of_the_keys_signed_is_read() {
 }
 
 #[tokio::test]
-async fn what_others_brought_into_the_cache_and_what_another_key_signed_is_looked_at_anew() {
+async fn cached_content_is_verified_again_for_each_reader_and_key() {
     let repository = SignedRepository::new().await;
     let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
     let trusting = |key: &KeyPair| repository.setup.artifacts.trusting(Arc::new(by(&[key])));
@@ -148,7 +148,7 @@ async fn signatures_without_keys_count_under_cosigns_tag() {
 }
 
 #[tokio::test]
-async fn signatures_that_are_too_large_or_too_many_or_unreadable_do_not_count() {
+async fn oversized_excess_or_unreadable_signatures_are_rejected() {
     let repository = SignedRepository::new().await;
     let key = KeyPair::generate().unwrap();
     let good = sample::key_cosign(&key, &repository.digest.hex());
@@ -178,7 +178,7 @@ async fn signatures_that_are_too_large_or_too_many_or_unreadable_do_not_count() 
 }
 
 #[tokio::test]
-async fn a_chart_that_helm_pushed_and_a_component_version_are_signed_the_same_way() {
+async fn helm_pushed_chart_and_component_version_are_signed_alike() {
     let setup = Setup::new().await;
     let key = KeyPair::generate().unwrap();
     let archive = packaged(setup.directory.path(), "1.2.3");
@@ -211,7 +211,7 @@ async fn a_chart_that_helm_pushed_and_a_component_version_are_signed_the_same_wa
 }
 
 #[tokio::test]
-async fn a_signed_chart_does_not_pass_as_another_one_or_as_another_version() {
+async fn signed_chart_is_rejected_as_another_chart_or_version() {
     let setup = Setup::new().await;
     let key = KeyPair::generate().unwrap();
     let archive = packaged(setup.directory.path(), "1.0.0+build.5");
@@ -256,7 +256,7 @@ async fn a_signed_chart_does_not_pass_as_another_one_or_as_another_version() {
 }
 
 #[tokio::test]
-async fn content_that_carries_no_signatures_is_refused_before_it_is_fetched() {
+async fn content_kinds_without_signatures_are_refused_before_fetch() {
     let setup = Setup::new().await;
     let key = KeyPair::generate().unwrap();
     let trusting = setup.artifacts.trusting(Arc::new(by(&[&key])));

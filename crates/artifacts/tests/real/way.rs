@@ -75,7 +75,7 @@ fn client(proxies: &[&TlsProxy], proxy: Option<&Proxy>, except: &[&str]) -> (Art
 }
 
 #[tokio::test]
-async fn a_registry_and_a_repository_with_a_private_authority_are_read_through_a_proxy() -> Result<()> {
+async fn registry_and_repository_with_private_ca_work_through_a_proxy() -> Result<()> {
     let setup = Setup::new().await;
     let directory = setup.directory.path();
     let archive = packaged(directory, "1.0.0");
@@ -131,7 +131,7 @@ async fn a_registry_and_a_repository_with_a_private_authority_are_read_through_a
 }
 
 #[test]
-fn a_proxy_with_credentials_or_of_another_kind_is_refused_without_them() {
+fn unsupported_proxy_url_is_refused_without_showing_credentials() {
     for proxy in [
         "http://me:hunter2@proxy.example.org:3128",
         "socks5://proxy.example.org",

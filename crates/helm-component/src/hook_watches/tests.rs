@@ -121,7 +121,7 @@ fn events_of_other_runs_and_targets_are_ignored() {
 }
 
 #[test]
-fn ended_runs_are_dropped_and_runs_subscribed_again_keep_results() {
+fn ended_runs_are_dropped_and_resubscribed_runs_keep_results() {
     let mut state = waiting();
     take(&mut state, &applied(job(RUN, "a", Some("Complete"))));
     let again = state.subscribe(None, &component_key(), (RUN, &[jobs()]), [hook("a"), hook("b")].into());

@@ -125,7 +125,7 @@ fn an_inventory_packed_in_advance_is_reported_unchanged() {
 }
 
 #[test]
-fn a_record_that_cannot_be_read_is_left_as_it_is_and_its_content_is_sent_anew() {
+fn unreadable_inventory_is_kept_and_its_content_applied_again() {
     let digests = Digests {
         inputs: Some("i".to_owned()),
         source: Some("s".to_owned()),
@@ -158,7 +158,7 @@ fn a_record_beside_a_packed_one_is_written_as_one() {
 }
 
 #[test]
-fn more_objects_than_the_status_holds_packed_are_refused_those_recorded_included() {
+fn recorded_and_new_objects_over_packed_status_size_are_refused() {
     let object = |number: usize| {
         let metadata = json!({"name": map(number).0.name, "namespace": "somewhere"});
         Object::from_value(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})).unwrap()

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_read_from_label_or_image_and_compared_with_the_same_mark() {
+    fn existing_version_is_compared_by_the_same_label_or_image() {
         let newer = |version: &str| ExistingInstallation::Newer(version.to_owned());
         let unknown = ExistingInstallation::UnknownVersion("Deployment.apps n/d".to_owned());
         let rows = [
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_an_earlier_component_show_its_version_unless_their_image_was_changed() {
+    fn earlier_component_object_shows_its_version_until_image_edit() {
         let entry = |manager: &str, fields: Value| json!({"manager": manager, "operation": "Apply", "fieldsV1": fields});
         let image = json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {"f:image": {}}}}}}});
         let mark =

@@ -123,7 +123,7 @@ fn apply(seen: &mut Observed) {
 }
 
 #[test]
-fn a_first_installation_does_not_wait_for_watches_before_it_applies() {
+fn first_installation_applies_before_watches_are_synced() {
     let mut seen = Observed { watching: false, ..fresh(vec![object(deployment()), object(config("a"))]) };
     assert_eq!(next(&seen), Step::Watch);
     seen.watching = true;
@@ -146,7 +146,7 @@ fn an_adopted_object_counts_as_applied_only_after_its_apply() {
 }
 
 #[test]
-fn watches_that_show_nothing_for_long_are_opened_for_what_is_served_by_now() {
+fn watches_without_sync_for_long_cause_a_new_discovery() {
     for operation in [Operation::Install, Operation::Remove] {
         let mut seen = Observed { operation, watched: false, ..running(vec![object(deployment())]) };
         assert_eq!(next(&seen), Step::Stop(StopReason::WaitingForSync));
@@ -162,7 +162,7 @@ fn watches_that_show_nothing_for_long_are_opened_for_what_is_served_by_now() {
 }
 
 #[test]
-fn a_module_is_first_looked_for_where_the_hub_may_have_forgotten_it() {
+fn versioned_module_without_inventory_waits_for_watches_first() {
     let mut seen = Observed { versioned: true, ..fresh(vec![object(deployment())]) };
     assert_eq!(next(&seen), Step::Stop(StopReason::WaitingForSync));
     seen.watched = true;
@@ -183,7 +183,7 @@ fn a_newer_version_on_the_target_is_neither_replaced_nor_pruned() {
 }
 
 #[test]
-fn an_existing_installation_is_replaced_only_if_its_version_is_known_to_be_older() {
+fn existing_installation_is_replaced_only_if_known_to_be_older() {
     let mut seen = fresh(vec![object(deployment()), object(config("a"))]);
     let rows = [
         (ExistingInstallation::Unread, Step::ReadExistingInstallation),
@@ -222,7 +222,7 @@ fn a_removal_without_a_reliable_inventory_searches_the_target() {
 }
 
 #[test]
-fn an_unreadable_inventory_causes_a_search_before_any_other_step() {
+fn unreadable_inventory_causes_a_search_before_any_other_step() {
     for content in [Content::Stale, Content::Loaded, Content::Recorded] {
         let unread = Observed { unread: true, content, ..fresh(vec![object(config("a"))]) };
         assert_eq!(next(&unread), Step::Sweep);
@@ -271,7 +271,7 @@ fn drift_loads_the_content_and_applies() {
 }
 
 #[test]
-fn without_a_look_at_drift_what_is_gone_stays_so_until_new_content_comes() {
+fn drift_mode_off_leaves_drift_until_new_content_is_requested() {
     for drift in [Drift::Gone, Drift::Changed] {
         let mut seen = Observed { drift: DriftMode::Off, ..running(vec![object(config("a"))]) };
         seen.objects[0].drift = Some(drift);
@@ -295,7 +295,7 @@ fn an_object_on_its_way_out_is_applied_again_once_it_is_gone() {
 }
 
 #[test]
-fn a_refused_object_is_reported_and_not_sent_again_in_the_same_pass() {
+fn refused_object_is_reported_and_not_resent_in_the_same_pass() {
     let mut seen = fresh(vec![object(config("a")), object(config("b"))]);
     seen.objects[0].fault = Some(fault());
     apply(&mut seen);
@@ -342,7 +342,7 @@ fn surplus_objects_are_pruned_once_all_desired_ones_exist() {
 }
 
 #[test]
-fn objects_that_only_the_adopted_release_names_stay_until_the_inputs_change() {
+fn objects_only_in_adopted_release_stay_until_inputs_change() {
     let mut seen = running(vec![object(config("a"))]);
     seen.content = Content::Loaded;
     seen.inventory.insert(config("b"), Entry { uid: "u".to_owned(), ..Entry::default() });
@@ -358,7 +358,7 @@ fn objects_that_only_the_adopted_release_names_stay_until_the_inputs_change() {
 }
 
 #[test]
-fn a_replaced_object_stays_until_the_kind_of_its_successor_is_served() {
+fn replaced_object_stays_until_kind_of_successor_is_served() {
     let rollout = id("argoproj.io", "Rollout", "r");
     let mut seen = running(vec![object(rollout.clone()), object(deployment())]);
     seen.content = Content::Loaded;
@@ -387,7 +387,7 @@ fn a_replaced_object_stays_while_its_successor_waits() {
 }
 
 #[test]
-fn leftovers_of_an_unfinished_operation_are_found_by_their_label() {
+fn leftovers_of_unfinished_operation_are_found_by_owner_label() {
     let mut seen = running(vec![object(config("a"))]);
     seen.content = Content::Loaded;
     seen.owned.insert(config("stray"));
@@ -435,7 +435,7 @@ fn a_default_resource_that_is_the_manager_decides_health() {
 }
 
 #[test]
-fn an_object_that_could_not_be_sent_is_awaited_once_and_not_called_unhealthy() {
+fn unsent_object_is_awaited_once_and_not_reported_unhealthy() {
     let service = id("", "Service", "s");
     let mut seen = running(vec![object(deployment()), object(service.clone())]);
     seen.inventory.remove(&service);
@@ -448,7 +448,7 @@ fn an_object_that_could_not_be_sent_is_awaited_once_and_not_called_unhealthy() {
 }
 
 #[test]
-fn objects_that_are_not_ready_in_time_are_late_until_they_are_ready() {
+fn objects_not_ready_by_the_deadline_are_late_until_ready() {
     let mut seen = running(vec![object(deployment())]);
     seen.objects[0].health = Some(HealthStatus::InProgress);
     seen.deadline = Deadline { waited: 29, limit: Some(30) };
@@ -483,7 +483,7 @@ fn a_refused_spec_stops_an_installation_but_not_a_removal() {
 }
 
 #[test]
-fn objects_judged_by_other_rules_are_read_before_health_is_reported() {
+fn health_under_changed_rules_is_read_before_it_is_reported() {
     let mut seen = running(vec![ObjectState { health: None, ..object(deployment()) }]);
     seen.unjudged = true;
     assert_eq!(next(&seen), Step::Judge);

@@ -371,7 +371,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_whose_api_version_went_stays_on_record_and_is_sent_when_it_comes_again() {
+    fn object_of_removed_api_version_stays_recorded_to_be_resent() {
         let version = json!({"name": "v1", "served": true, "storage": true});
         let crd = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_without_the_own_component_shows_of_no_owner_that_it_is_gone() {
+    fn list_without_own_component_proves_no_owner_absent() {
         let list = |owners: &[&str]| -> BTreeMap<String, String> {
             owners.iter().map(|owner| ((*owner).to_owned(), String::new())).collect()
         };

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn an_incomplete_list_of_components_shows_no_owner_of_a_hook_as_gone() {
+    fn incomplete_component_list_proves_no_hook_owner_absent() {
         let all = |owners: &[&str]| -> BTreeMap<String, String> {
             owners.iter().map(|owner| ((*owner).to_owned(), format!("HelmComponent n/{owner}"))).collect()
         };

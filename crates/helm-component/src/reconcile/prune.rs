@@ -319,7 +319,7 @@ mod tests {
     use crate::memory::RecordedStatus;
 
     #[test]
-    fn a_deleted_autoscaler_leaves_objects_with_replicas_in_its_namespace() {
+    fn deleted_autoscaler_affects_scalable_objects_of_its_namespace() {
         let of = |kind: &str, group: &str, namespace: &str| Identity::new(group, kind, Some(namespace), "a");
         let gone = [
             of("HorizontalPodAutoscaler", "autoscaling", "one"),
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_process_does_not_count_what_came_since_among_what_was_there_before() {
+    fn new_process_excludes_later_objects_from_prune_baseline() {
         let all = |name: &str, count: usize| -> BTreeSet<Identity> {
             (0..count).map(|n| Identity::new("", "ConfigMap", Some("n"), &format!("{name}-{n}"))).collect()
         };

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_with_another_uid_is_not_the_one_that_is_being_deleted() {
+    fn object_with_another_uid_is_not_the_one_being_deleted() {
         let deployment = Identity::new("apps", "Deployment", Some("n"), "a");
         let inventory =
             Inventory::from_iter([(deployment.clone(), Entry { uid: "old".to_owned(), ..Entry::default() })]);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_resource_that_is_left_to_the_user_blocks_the_removal() {
+    fn default_resource_under_ignore_policy_blocks_the_removal() {
         let resource = CreatedResource {
             api_version: "example.org/v1".to_owned(),
             kind: "Lamp".to_owned(),

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_render_of_the_rollback_target_stays_while_other_releases_fail() {
+    fn render_of_rollback_target_stays_while_other_releases_fail() {
         let mut store = FakeStore::default();
         store.installs("a");
         store.keeps();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_single_render_of_earlier_versions_stays_until_another_is_installed() {
+    fn single_render_of_old_version_stays_until_the_next_install() {
         let mut store = FakeStore::default();
         store.held[0] = Some(RenderEntry { request: "a".to_owned(), render: "a 0".to_owned(), after: None });
         store.installs_certain("content of a");

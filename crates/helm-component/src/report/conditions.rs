@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_api_group_that_does_not_answer_is_not_told_as_a_kind_that_is_not_served() {
+    fn unavailable_api_group_is_not_reported_as_an_unserved_kind() {
         let told = |kinds: &[&str], silent: &[&str]| {
             let set = |names: &[&str]| -> BTreeSet<String> {
                 names.iter().map(|name| (*name).to_owned()).collect()

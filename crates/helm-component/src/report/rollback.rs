@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_delayed_rollback_is_retried_at_the_latest_with_the_failed_release() {
+    fn delayed_rollback_is_retried_no_later_than_failed_release() {
         let late = Failure::new(Reason::HealthTimeout, "late");
         let now = Timestamp::from_second(0).unwrap();
         let failed = rollback::failed(None, "i", "2.0.0".to_owned(), &late, now);

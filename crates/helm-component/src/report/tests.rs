@@ -7,7 +7,7 @@ use crate::plan::tests::{deployment, fault, id, object, running};
 use crate::plan::{DriftMode, ObjectState};
 
 #[test]
-fn a_version_that_was_not_sent_as_a_whole_is_not_told_as_the_one_on_the_target() {
+fn partly_sent_version_is_not_reported_as_the_installed_one() {
     let seen = running(vec![object(deployment())]);
     assert!(is_there(&seen, &StopReason::Ready) && is_there(&seen, &StopReason::Failed(fault())));
     assert!(
@@ -22,7 +22,7 @@ fn a_version_that_was_not_sent_as_a_whole_is_not_told_as_the_one_on_the_target()
 }
 
 #[test]
-fn content_is_not_told_as_installed_while_something_is_left_that_it_does_not_have() {
+fn content_is_not_reported_installed_while_old_objects_remain() {
     let recorded =
         Digests { inputs: Some("i".to_owned()), source: Some("s".to_owned()), ..Digests::default() };
     let told = |is_of_content: bool, seen: &Observed| {

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_which_an_item_is_of_a_secret_is_hidden_whoever_set_another_one() {
+    fn list_with_item_from_secret_is_hidden_whatever_set_the_others() {
         let config = json!({"data": {"values.yaml": "shown"}});
         let config = Source::ConfigMap(Box::new(serde_json::from_value(config).unwrap()));
         let metadata = json!({"labels": {labels::COPY_TO_TARGETS: "true"}});

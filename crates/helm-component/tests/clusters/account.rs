@@ -303,7 +303,7 @@ async fn is_ready(world: &World, name: &str) -> Result<Option<()>> {
 }
 
 #[tokio::test]
-async fn a_right_that_is_given_is_noticed_soon_and_at_once_where_somebody_asks() -> Result<()> {
+async fn granted_right_is_noticed_soon_and_at_once_on_request() -> Result<()> {
     let world = world().await?;
     let source = push(world, "grants", "1.0.0", &borrowed(&files(&[]))).await?;
     let mark = world.target.audit()?.mark()?;
@@ -339,7 +339,7 @@ async fn a_right_that_is_given_is_noticed_soon_and_at_once_where_somebody_asks()
 }
 
 #[tokio::test]
-async fn an_account_that_may_not_list_secrets_takes_over_what_the_objects_themselves_tell() -> Result<()> {
+async fn account_without_secret_list_adopts_by_marks_on_objects() -> Result<()> {
     let world = world().await?;
     let source = installed(world, "listless", "level=high").await?;
     let before = content(world, "listless").await?;

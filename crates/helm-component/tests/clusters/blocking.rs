@@ -207,7 +207,7 @@ async fn upgraded_while_blocked() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_component_that_never_put_anything_there_goes_whatever_users_have() -> Result<()> {
+async fn removal_of_never_installed_component_ignores_user_objects() -> Result<()> {
     let world = world().await?;
     let target = world.target.client()?;
     apply_yaml(

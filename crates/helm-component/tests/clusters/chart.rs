@@ -88,7 +88,7 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: exa
 "#;
 
 #[tokio::test]
-async fn a_chart_gets_the_merged_values_and_hooks_that_nobody_asked_for_do_not_run() -> Result<()> {
+async fn chart_gets_merged_values_and_unrequested_hooks_do_not_run() -> Result<()> {
     let world = world().await?;
     let files = [
         ("templates/config.yaml", CONFIG),
@@ -141,7 +141,7 @@ async fn warnings(world: &World, name: &str) -> Result<Vec<String>> {
 }
 
 #[tokio::test]
-async fn of_a_variable_that_is_there_twice_the_last_counts_and_people_are_told_once() -> Result<()> {
+async fn last_duplicate_of_a_variable_is_applied_and_reported_once() -> Result<()> {
     let world = world().await?;
     let source = push(world, "doubled", "1.0.0", &[("templates/a.yaml", DOUBLED)]).await?;
     for (told, last) in [(1, "second"), (2, "third")] {
@@ -164,7 +164,7 @@ async fn of_a_variable_that_is_there_twice_the_last_counts_and_people_are_told_o
 }
 
 #[tokio::test]
-async fn a_missing_kind_blocks_only_its_objects_and_its_arrival_is_noticed() -> Result<()> {
+async fn missing_kind_blocks_only_its_objects_until_it_is_served() -> Result<()> {
     let world = world().await?;
     let files = [
         ("templates/config.yaml", CONFIG),

@@ -9,7 +9,7 @@ use crate::failures::told_once;
 use crate::world::{DEADLINE, condition_of, ready_of, world};
 
 #[tokio::test]
-async fn i120_content_that_is_not_there_is_named_and_picked_up_when_the_spec_is_corrected() -> Result<()> {
+async fn i120_missing_content_is_named_and_used_after_spec_correction() -> Result<()> {
     let world = world().await?;
     let missing = json!({"ocm": {"component": "example.org/module/nowhere", "version": "1.0.0"}});
     world.apply("missing", json!({"source": missing})).await?;
@@ -118,7 +118,7 @@ spec: {accessModes: [ReadWriteOnce], storageClassName: nobody-provides, resource
 }
 
 #[tokio::test]
-async fn a_chart_that_does_not_render_and_values_against_the_schema_are_told_apart() -> Result<()> {
+async fn render_failure_and_schema_violation_have_own_messages() -> Result<()> {
     let world = world().await?;
     let files = [
         (
@@ -142,7 +142,7 @@ async fn a_chart_that_does_not_render_and_values_against_the_schema_are_told_apa
 }
 
 #[tokio::test]
-async fn a_manager_that_the_content_does_not_have_is_named_until_the_spec_is_corrected() -> Result<()> {
+async fn manager_absent_from_content_is_named_until_spec_is_corrected() -> Result<()> {
     let world = world().await?;
     let source =
         world.push("boss", "1.0.0", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: boss}\n").await?;

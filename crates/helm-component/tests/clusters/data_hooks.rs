@@ -100,7 +100,7 @@ async fn a_claim_that_is_a_hook_and_exists_blocks_the_upgrade() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_hook_replaces_no_object_of_another_component_until_that_is_gone() -> Result<()> {
+async fn hook_replaces_no_object_of_another_component_until_deleted() -> Result<()> {
     let world = world().await?;
     let hook = config("settings", "helm.sh/hook: pre-install");
     let owner = push(world, "hookowner", "1.0.0", &borrowed(&[config("main", ""), hook.clone()])).await?;

@@ -137,7 +137,7 @@ async fn part(world: &World, watched: &ComponentWatch, source: &Value, prefix: &
 }
 
 #[tokio::test]
-async fn a_chain_becomes_ready_in_the_time_of_its_parts_and_goes_in_reverse_order() -> Result<()> {
+async fn dependency_chain_adds_no_delay_and_is_removed_in_reverse() -> Result<()> {
     let world = world().await?;
     let source = world.push("link", "1.0.0", MANIFEST).await?;
     let watched = ComponentWatch::start(world)?;
@@ -220,7 +220,7 @@ async fn a_circle_is_refused_with_its_path_and_healed_by_one_change() -> Result<
 }
 
 #[tokio::test]
-async fn a_dependency_that_is_lost_takes_nothing_away_and_an_upgrade_waits_for_it() -> Result<()> {
+async fn lost_dependency_keeps_objects_and_delays_the_upgrade() -> Result<()> {
     let world = world().await?;
     let source = world.push("pair", "1.0.0", MANIFEST).await?;
     let newer = world.push("pair", "2.0.0", &MANIFEST.replace("one", "two")).await?;

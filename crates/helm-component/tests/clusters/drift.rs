@@ -65,7 +65,7 @@ async fn edits_and_deletions_on_the_target_are_put_right() -> Result<()> {
 }
 
 #[tokio::test]
-async fn e17_a_component_with_the_skip_label_is_left_alone_until_the_label_goes() -> Result<()> {
+async fn e17_skipped_component_is_unchanged_until_label_is_removed() -> Result<()> {
     rounds(left_alone_until_the_label_goes).await
 }
 
@@ -128,7 +128,7 @@ async fn drift_is_only_reported_where_the_spec_says_so() -> Result<()> {
 }
 
 #[tokio::test]
-async fn drift_is_neither_put_right_nor_reported_where_nobody_is_to_look() -> Result<()> {
+async fn drift_mode_off_neither_corrects_nor_reports_drift() -> Result<()> {
     let world = world().await?;
     let source = push(world, "saucer", "1.0.0", &[("templates/pair.yaml", PAIR)]).await?;
     let spec = |level: &str| {
@@ -163,7 +163,7 @@ async fn drift_is_neither_put_right_nor_reported_where_nobody_is_to_look() -> Re
 }
 
 #[tokio::test]
-async fn a_namespace_of_ours_that_somebody_deletes_comes_back_with_all_that_was_in_it() -> Result<()> {
+async fn deleted_namespace_of_component_is_restored_with_its_objects() -> Result<()> {
     let world = world().await?;
     let source = world.push("tent", "1.0.0", &manifest("tent", "low")).await?;
     world.apply("tent", json!({"source": source, "release": {"namespace": "tent-system"}})).await?;
@@ -183,7 +183,7 @@ async fn a_namespace_of_ours_that_somebody_deletes_comes_back_with_all_that_was_
 }
 
 #[tokio::test]
-async fn a_writer_who_never_gives_way_is_reported_and_left_alone_for_a_while() -> Result<()> {
+async fn competing_writer_is_reported_and_drift_correction_pauses() -> Result<()> {
     let world = world().await?;
     let source = world.push("rope", "1.0.0", &manifest("rope", "low")).await?;
     world.apply("rope", json!({"source": source, "release": {"namespace": "rope-system"}})).await?;
@@ -216,7 +216,7 @@ async fn a_writer_who_never_gives_way_is_reported_and_left_alone_for_a_while() -
 }
 
 #[tokio::test]
-async fn two_components_that_both_take_an_object_stop_fighting_over_it() -> Result<()> {
+async fn two_components_with_adopt_always_stop_fighting_over_object() -> Result<()> {
     let world = world().await?;
     let names = ["knot", "loop"];
     for name in names {

@@ -111,7 +111,7 @@ async fn wish(world: &World, name: &str, version: &str, content: &str) -> Result
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_being_deleted_costs_a_handful_of_requests_whatever_happens() -> Result<()> {
+async fn terminating_namespace_costs_few_requests_in_every_case() -> Result<()> {
     let world = world().await?;
     let (name, reason) = ("ending", "NamespaceTerminating");
     let content =
@@ -272,7 +272,7 @@ fn guarded(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_webhook_that_does_not_answer_keeps_its_own_workload_from_nothing() -> Result<()> {
+async fn dead_webhook_of_component_does_not_block_its_own_workload() -> Result<()> {
     let world = world().await?;
     let name = "webhooked";
     wish(world, name, "1.0.0", &guarded(name)).await?;

@@ -93,7 +93,7 @@ async fn upgraded(deployments: &Api<Deployment>, name: &str, tag: &str) -> Resul
 }
 
 #[tokio::test]
-async fn fields_that_others_may_change_are_neither_drift_nor_put_back_by_an_upgrade() -> Result<()> {
+async fn ignored_fields_are_neither_drift_nor_reset_by_an_upgrade() -> Result<()> {
     let world = world().await?;
     let source = push(world, "lawn", "1.0.0", &[("templates/settings.yaml", SETTINGS)]).await?;
     let ignore = json!([{"target": {"kind": "ConfigMap"}, "paths": ["/data/theirs", "/data/more"]}]);
@@ -149,7 +149,7 @@ async fn fields_that_others_may_change_are_neither_drift_nor_put_back_by_an_upgr
 }
 
 #[tokio::test]
-async fn a_path_that_is_none_is_named_and_one_that_is_part_of_a_whole_too() -> Result<()> {
+async fn ignored_path_that_is_invalid_or_inside_atomic_list_is_named() -> Result<()> {
     let world = world().await?;
     let role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: hedge}\nrules: [{apiGroups: [''], resources: [pods], verbs: [get]}]\n";
     let source = push(world, "hedge", "1.0.0", &[("templates/role.yaml", role)]).await?;
@@ -207,7 +207,7 @@ async fn whoever_scales_a_workload_has_its_replicas_through_upgrades() -> Result
 }
 
 #[tokio::test]
-async fn an_autoscaler_of_the_chart_has_the_replicas_until_the_chart_has_it_no_more() -> Result<()> {
+async fn autoscaler_of_chart_sets_replicas_until_chart_drops_it() -> Result<()> {
     let world = world().await?;
     let source = push(world, "slide", "1.0.0", &[("templates/all.yaml", SCALED)]).await?;
     let spec = |tag: &str, autoscaling: bool| {
@@ -338,7 +338,7 @@ async fn policy_create_keeps_crds_of_directory_and_updates_templates() -> Result
 }
 
 #[tokio::test]
-async fn crds_that_the_spec_leaves_out_are_somebody_elses_and_those_of_templates_are_made() -> Result<()> {
+async fn left_out_crds_stay_unowned_and_template_crds_are_created() -> Result<()> {
     let world = world().await?;
     let (left_out, made) = (crd("weeds", &["v1"]), crd("herbs", &["v1"]));
     let files = [("crds/weeds.yaml", left_out.as_str()), ("templates/herbs.yaml", made.as_str())];
@@ -358,7 +358,7 @@ async fn crds_that_the_spec_leaves_out_are_somebody_elses_and_those_of_templates
 }
 
 #[tokio::test]
-async fn a_crd_keeps_a_version_in_which_objects_are_stored_until_they_are_rewritten() -> Result<()> {
+async fn crd_keeps_a_stored_version_until_objects_are_rewritten() -> Result<()> {
     let world = world().await?;
     let spec = |source: Value| json!({"source": source, "release": {"namespace": "pond"}});
     let rest = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: pond}\ndata: {level: LEVEL}\n";
@@ -404,7 +404,7 @@ async fn a_crd_keeps_a_version_in_which_objects_are_stored_until_they_are_rewrit
 }
 
 #[tokio::test]
-async fn an_object_is_made_anew_where_the_spec_allows_it_even_if_drift_is_left() -> Result<()> {
+async fn object_is_recreated_where_allowed_even_if_drift_only_warns() -> Result<()> {
     let world = world().await?;
     let deployment = |label: &str| {
         format!(

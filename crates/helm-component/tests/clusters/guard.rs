@@ -22,7 +22,7 @@ metadata: {name: "map-{{ . }}"}
 "#;
 
 #[tokio::test]
-async fn content_that_shrinks_to_less_than_half_removes_nothing_before_somebody_confirms() -> Result<()> {
+async fn content_below_half_prunes_nothing_before_confirmation() -> Result<()> {
     let world = world().await?;
     let source = push(world, "thinned", "1.0.0", &[("templates/maps.yaml", MAPS)]).await?;
     let spec = |objects: usize| json!({"source": source, "release": {"namespace": "thinned"}, "values": {"objects": objects}});

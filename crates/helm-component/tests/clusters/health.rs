@@ -87,7 +87,7 @@ async fn set_phase(world: &World, name: &str, phase: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn objects_of_one_kind_are_healthy_each_by_its_components_expression() -> Result<()> {
+async fn objects_of_one_kind_use_health_expression_of_their_component() -> Result<()> {
     let world = world().await?;
     two_lamps(world, ["lantern", "glow"]).await?;
     for name in ["lantern", "glow"] {
@@ -173,7 +173,7 @@ async fn a_manager_of_a_kind_with_an_expression_is_healthy_by_it() -> Result<()>
 }
 
 #[tokio::test]
-async fn an_expression_that_is_no_cel_stops_a_component_before_anything_is_sent() -> Result<()> {
+async fn invalid_health_expression_stops_component_before_any_write() -> Result<()> {
     let world = world().await?;
     let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: spark}\n";
     let source = world.push("spark", "1.0.0", map).await?;

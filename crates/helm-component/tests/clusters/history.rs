@@ -39,7 +39,7 @@ async fn until_history(world: &World, expected: &[(i64, String)]) -> Result<()> 
 }
 
 #[tokio::test]
-async fn helm_lists_and_tells_releases_where_the_component_records_them() -> Result<()> {
+async fn helm_lists_and_shows_releases_recorded_by_the_component() -> Result<()> {
     let world = world().await?;
     let odd = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: odd}\ndata: {level: \"{{ .Values.level }}\", a: {{ .Values.odd }}}\n";
     let files = vec![
@@ -90,7 +90,7 @@ async fn records(world: &World, namespace: &str) -> Result<usize> {
 }
 
 #[tokio::test]
-async fn the_records_go_with_the_release_though_its_values_went_before() -> Result<()> {
+async fn release_records_are_deleted_although_values_are_gone() -> Result<()> {
     let world = world().await?;
     let name = "unvalued";
     let config_maps: Api<ConfigMap> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);

@@ -252,7 +252,7 @@ pub(crate) async fn level(world: &World, name: &str) -> Result<Option<Value>> {
 }
 
 #[tokio::test]
-async fn a_failed_hook_keeps_what_runs_and_other_content_is_tried_at_once() -> Result<()> {
+async fn failed_hook_keeps_release_and_new_content_is_tried_at_once() -> Result<()> {
     let world = world().await?;
     let good = [config("main", "")];
     let source = push(world, "failing", "1.0.0", &borrowed(&good)).await?;
@@ -282,7 +282,7 @@ async fn a_failed_hook_keeps_what_runs_and_other_content_is_tried_at_once() -> R
 }
 
 #[tokio::test]
-async fn content_that_comes_back_runs_the_hook_anew_of_which_the_job_is_still_there() -> Result<()> {
+async fn returning_content_reruns_hook_whose_job_still_exists() -> Result<()> {
     let world = world().await?;
     let plain = push(world, "returning", "1.0.0", &borrowed(&[config("main", "")])).await?;
     let files = [config("main", ""), job("migrate", "helm.sh/hook: pre-upgrade", "")];
@@ -311,7 +311,7 @@ async fn content_that_comes_back_runs_the_hook_anew_of_which_the_job_is_still_th
 }
 
 #[tokio::test]
-async fn a_hook_may_not_take_longer_than_it_may_nor_take_what_is_somebody_elses() -> Result<()> {
+async fn hook_respects_its_deadline_and_takes_no_foreign_object() -> Result<()> {
     let world = world().await?;
     let hook = "helm.sh/hook: post-install";
     let source = push(world, "slow", "1.0.0", &borrowed(&[config("main", ""), pod("slow", hook)])).await?;

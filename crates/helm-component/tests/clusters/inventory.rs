@@ -86,7 +86,7 @@ fn record(objects: &[Object]) -> usize {
 }
 
 #[tokio::test]
-async fn a_record_of_an_earlier_version_counts_and_is_not_rewritten_by_an_upgrade_alone() -> Result<()> {
+async fn operator_upgrade_reads_older_inventory_without_rewriting_it() -> Result<()> {
     let mut world = World::start().await?;
     let spec = |world: &World, path: &str, names: &[&str]| {
         let map = |name: &&str| format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n");

@@ -41,7 +41,7 @@ async fn is_there(world: &World, kind: &str, namespace: &str) -> Result<bool> {
 }
 
 #[tokio::test]
-async fn an_object_whose_api_version_went_is_remembered_and_goes_with_the_content() -> Result<()> {
+async fn object_of_removed_api_version_is_recorded_until_removal() -> Result<()> {
     let world = world().await?;
     let target = world.target.client()?;
     let lanterns = "lanterns.kinds.example.org";
@@ -82,7 +82,7 @@ async fn an_object_whose_api_version_went_is_remembered_and_goes_with_the_conten
 /// The kind is deleted while no operator runs, so only the record tells that it is missing and that its return must
 /// be noticed.
 #[tokio::test]
-async fn a_kind_that_went_while_nobody_looked_is_missed_and_noticed_when_it_comes_again() -> Result<()> {
+async fn kind_deleted_during_downtime_is_missing_then_noticed_again() -> Result<()> {
     let mut world = World::start().await?;
     let target = world.target.client()?;
     let beacons = "beacons.kinds.example.org";
@@ -230,7 +230,7 @@ async fn an_api_without_backend_holds_up_only_its_own_objects() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_object_that_went_with_its_kind_is_forgotten_and_people_are_told() -> Result<()> {
+async fn object_lost_with_its_kind_is_forgotten_with_an_event() -> Result<()> {
     let world = world().await?;
     let (crd, candle) = (crd("candles", "Candle"), object("Candle", "v1"));
     let other = CONFIG.replace("name: config", "name: other");

@@ -82,7 +82,7 @@ async fn two_thousand_objects_are_one_component() -> Result<()> {
 }
 
 #[tokio::test]
-async fn more_objects_than_a_status_holds_are_refused_before_any_is_sent() -> Result<()> {
+async fn more_objects_than_status_holds_are_refused_before_any_write() -> Result<()> {
     let world = crate::world::world().await?;
     let mark = world.target.audit()?.mark()?;
     // Uses random names: others would be compressed so well that all objects of a manifest fit.

@@ -155,7 +155,7 @@ async fn what_an_upgrade_gives_up_is_told_with_its_reason() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_an_upgrade_replaces_stays_until_its_successors_kind_is_served() -> Result<()> {
+async fn upgrade_keeps_replaced_object_until_successor_kind_is_served() -> Result<()> {
     let world = world().await?;
     let named = |kind: &str, version: &str, name: &str| {
         format!("---\napiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}}}\n")

@@ -23,7 +23,7 @@ metadata: {name: "{{ . }}"}
 "#;
 
 #[tokio::test]
-async fn an_object_that_moves_to_another_component_is_handed_over_and_never_deleted() -> Result<()> {
+async fn object_moved_to_other_component_is_transferred_not_deleted() -> Result<()> {
     let world = world().await?;
     let source = push(world, "attic", "1.0.0", &[("templates/maps.yaml", MAPS)]).await?;
     let spec =
@@ -79,7 +79,7 @@ template: {spec: {containers: [{name: c, image: example.org/c:1}]}}
 "#;
 
 #[tokio::test]
-async fn what_is_handed_to_a_component_that_gets_content_without_it_is_not_left_behind() -> Result<()> {
+async fn transferred_object_is_pruned_if_new_owner_drops_it() -> Result<()> {
     let world = world().await?;
     let source = push(world, "heirless", "1.0.0", &[("templates/all.yaml", TEMPLATES)]).await?;
     let spec = |accounts: Value, templates: Value| {
@@ -127,7 +127,7 @@ async fn what_is_handed_to_a_component_that_gets_content_without_it_is_not_left_
 }
 
 #[tokio::test]
-async fn all_is_in_the_new_namespace_before_anything_goes_from_the_old_one() -> Result<()> {
+async fn namespace_change_creates_all_objects_before_any_deletion() -> Result<()> {
     let world = world().await?;
     let source = push(world, "lodger", "1.0.0", &[("templates/maps.yaml", MAPS)]).await?;
     let names = ["a", "b", "c"];

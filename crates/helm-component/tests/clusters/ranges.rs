@@ -61,7 +61,7 @@ async fn request(world: &World, name: &str, moment: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_range_is_resolved_once_and_again_only_by_a_change_a_request_or_its_timer() -> Result<()> {
+async fn range_is_resolved_again_only_by_change_request_or_timer() -> Result<()> {
     let mut world = World::start().await?;
     let source = publish(&world, "ranged", "1.0.0", "one").await?;
     apply(&world, "ranged", &source, "1.x", None).await?;
@@ -99,7 +99,7 @@ async fn a_range_is_resolved_once_and_again_only_by_a_change_a_request_or_its_ti
 }
 
 #[tokio::test]
-async fn a_range_of_a_repository_is_resolved_by_its_index_and_what_is_no_range_is_refused() -> Result<()> {
+async fn repository_range_uses_the_index_and_invalid_range_is_refused() -> Result<()> {
     let world = world().await?;
     let mut entries = vec![];
     for version in ["1.4.0", "1.10.2", "1.11.0-rc.1"] {

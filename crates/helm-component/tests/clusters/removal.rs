@@ -36,7 +36,7 @@ async fn e08_module_without_default_cr_is_ready_and_orphan_keeps_it() -> Result<
 }
 
 #[tokio::test]
-async fn e10_removal_waits_for_the_users_objects_and_then_takes_everything() -> Result<()> {
+async fn e10_removal_waits_for_user_objects_and_then_deletes_all() -> Result<()> {
     rounds(waits_and_takes_everything).await
 }
 
@@ -130,7 +130,7 @@ async fn a_removal_that_takes_too_long_names_what_it_waits_for() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_a_pass_left_that_recorded_nothing_goes_with_the_component() -> Result<()> {
+async fn unrecorded_objects_of_a_pass_are_deleted_with_the_component() -> Result<()> {
     let world = world().await?;
     let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: lint}\n";
     let source = world.push("lint", "1.0.0", manifest).await?;
@@ -176,7 +176,7 @@ async fn has_webhook(name: &str) -> Result<bool> {
 }
 
 #[tokio::test]
-async fn a_dead_webhook_of_the_module_does_not_keep_its_default_resource() -> Result<()> {
+async fn dead_webhook_of_module_does_not_keep_its_default_resource() -> Result<()> {
     let world = world().await?;
     let name = "latch";
     let webhook = dead_webhook(name, ("test.example.org", "latchs"), "DELETE");
@@ -201,7 +201,7 @@ async fn a_dead_webhook_of_the_module_does_not_keep_its_default_resource() -> Re
 }
 
 #[tokio::test]
-async fn a_dead_webhook_of_the_chart_does_not_keep_hooks_from_its_removal() -> Result<()> {
+async fn dead_webhook_of_chart_does_not_block_hooks_of_the_removal() -> Result<()> {
     let world = world().await?;
     let name = "hasp";
     let webhook = dead_webhook(name, ("", "configmaps"), "CREATE");

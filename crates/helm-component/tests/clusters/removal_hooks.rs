@@ -38,7 +38,7 @@ async fn missing_chart_version_keeps_removal_hooks_of_installed_one() -> Result<
 }
 
 #[tokio::test]
-async fn a_release_that_never_went_to_the_target_runs_none_of_its_hooks_when_it_goes() -> Result<()> {
+async fn release_with_failed_pre_upgrade_hook_runs_no_delete_hooks() -> Result<()> {
     let world = world().await?;
     let files = [config("main", ""), job("first-farewell", BYE, "")];
     let source = push(world, "unparted", "1.0.0", &borrowed(&files)).await?;
@@ -60,7 +60,7 @@ async fn a_release_that_never_went_to_the_target_runs_none_of_its_hooks_when_it_
 }
 
 #[tokio::test]
-async fn an_upgrade_brings_its_own_hooks_of_a_removal_and_values_that_are_gone_take_none() -> Result<()> {
+async fn upgrade_replaces_delete_hooks_and_missing_values_keep_them() -> Result<()> {
     let world = world().await?;
     let files = [config("main", ""), job("old-farewell", BYE, "")];
     let source = push(world, "reparted", "1.0.0", &borrowed(&files)).await?;
@@ -93,7 +93,7 @@ async fn a_chart_of_hooks_alone_runs_those_of_its_removal() -> Result<()> {
 }
 
 #[tokio::test]
-async fn hooks_that_were_left_out_of_an_installation_are_not_of_its_removal() -> Result<()> {
+async fn hook_skipped_at_installation_does_not_run_at_removal() -> Result<()> {
     let world = world().await?;
     let files =
         [config("main", ""), job("hello", "helm.sh/hook: post-install", ""), job("farewell", BYE, "")];
@@ -112,7 +112,7 @@ async fn hooks_that_were_left_out_of_an_installation_are_not_of_its_removal() ->
 /// A partly refused release does not become the installed one; a return to the former release installs that one
 /// again.
 #[tokio::test]
-async fn a_release_that_comes_back_after_a_refused_one_has_its_hooks_again() -> Result<()> {
+async fn release_restored_after_a_refused_one_runs_its_hooks_again() -> Result<()> {
     let world = world().await?;
     let files = [config("main", ""), job("check", "helm.sh/hook: pre-upgrade", ""), job("farewell", BYE, "")];
     let source = push(world, "comes-back", "1.0.0", &borrowed(&files)).await?;

@@ -71,7 +71,7 @@ async fn by_helm(world: &World, archives: [&Path; 2]) -> Result<Story> {
 }
 
 #[tokio::test]
-async fn what_does_not_become_ready_is_taken_back_as_helm_takes_it_back() -> Result<()> {
+async fn unready_release_is_rolled_back_as_helm_does() -> Result<()> {
     let world = world().await?;
     let [first, second] = versions();
     let archives = ["1.0.0", "1.1.0"].map(|version| world.scratch(&format!("back-{version}.tgz")));
@@ -134,7 +134,7 @@ async fn is_kept_safely(world: &World, component: &HelmComponent) -> Result<()> 
 
 /// The process is killed while a hook of the rollback waits, and the registry has lost both versions.
 #[tokio::test]
-async fn a_new_process_goes_on_with_the_way_back_and_then_leaves_what_failed_alone() -> Result<()> {
+async fn restart_resumes_rollback_and_leaves_failed_revision_alone() -> Result<()> {
     let mut world = World::start().await?;
     let failing = {
         let (path, text) = job("check", "helm.sh/hook: pre-upgrade", "activeDeadlineSeconds: 1");
@@ -219,7 +219,7 @@ async fn request(world: &World, name: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_the_target_refuses_is_taken_back_and_crds_keep_their_versions() -> Result<()> {
+async fn refused_release_is_rolled_back_and_crds_keep_their_versions() -> Result<()> {
     let world = world().await?;
     let crd = |versions: &[&str]| {
         let all: Vec<String> = versions
@@ -301,7 +301,7 @@ async fn a_spec_that_goes_back_brings_back_what_a_refused_one_changed() -> Resul
 }
 
 #[tokio::test]
-async fn without_a_wish_for_it_nothing_is_kept_and_what_was_kept_is_let_go() -> Result<()> {
+async fn rollback_target_is_stored_only_while_rollback_is_requested() -> Result<()> {
     let world = world().await?;
     let source = push(world, "plain-back", "1.0.0", &borrowed(&[config("main", "")])).await?;
     world.apply("plain-back", wished(&source, "plain-back", "low")).await?;

@@ -139,7 +139,7 @@ async fn publish(world: &World, directory: &Path, version: &str, key: &SignedSec
 }
 
 #[tokio::test]
-async fn a_chart_of_a_repository_passes_with_provenance_by_a_key_of_the_ring_alone() -> Result<()> {
+async fn chart_passes_only_with_provenance_by_a_key_of_the_ring() -> Result<()> {
     let world = world().await?;
     let directory = tempfile::tempdir()?;
     let (builder, stranger) = (key()?, key()?);

@@ -113,7 +113,7 @@ async fn an_address_where_nothing_is_is_named_and_tried_again() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_page_in_place_of_manifests_and_a_pull_secret_that_is_corrected_need_no_edit() -> Result<()> {
+async fn corrected_source_answer_or_pull_secret_is_used_without_edit() -> Result<()> {
     // A registry for this test only, because the test changes its password.
     let world = &World::start().await?;
     let answers = [

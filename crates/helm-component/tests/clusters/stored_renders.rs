@@ -58,7 +58,7 @@ pub(crate) async fn renders(world: &World) -> Result<usize> {
 }
 
 #[tokio::test]
-async fn what_a_chart_has_by_chance_is_the_same_for_every_process_until_the_next_release() -> Result<()> {
+async fn random_render_is_equal_for_all_processes_until_next_release() -> Result<()> {
     let mut world = World::start().await?;
     let plain =
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plain}\ndata: {level: \"{{ .Values.level }}\"}\n";
@@ -117,7 +117,7 @@ async fn no_component_gets_the_password_of_another_one() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_release_that_failed_takes_no_password_of_the_one_that_is_installed() -> Result<()> {
+async fn failed_release_does_not_change_password_of_installed_one() -> Result<()> {
     let mut world = World::start().await?;
     let name = "chance-back";
     let files = [("templates/password.yaml", PASSWORD), ("templates/broken.yaml", BROKEN)];

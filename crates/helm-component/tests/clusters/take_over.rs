@@ -176,7 +176,7 @@ async fn equal_release_is_adopted_unchanged_until_first_upgrade() -> Result<()> 
 }
 
 #[tokio::test]
-async fn taking_over_with_other_content_is_an_upgrade_which_prunes_what_the_release_left() -> Result<()> {
+async fn adoption_with_other_content_upgrades_and_prunes_leftovers() -> Result<()> {
     let world = world().await?;
     let source = installed(world, "other", "extra=true").await?;
     // Creates the record of an upgrade that did not finish.
@@ -219,7 +219,7 @@ async fn taking_over_with_other_content_is_an_upgrade_which_prunes_what_the_rele
 
 /// Helm's `lookup` finds objects and helm-component's does not, so the chart is the same and its objects are not.
 #[tokio::test]
-async fn what_an_equal_release_made_beside_the_content_stays_until_the_first_change() -> Result<()> {
+async fn extra_object_of_equal_adopted_release_stays_until_change() -> Result<()> {
     // A target for this test only: if another test removed a kind meanwhile, the operator would keep the stopgap.
     let world = &World::start().await?;
     let mut files = files();
@@ -260,7 +260,7 @@ async fn what_an_equal_release_made_beside_the_content_stays_until_the_first_cha
 
 /// Helm 3 only makes updates, so the release's fields belong to an Update, not to an Apply.
 #[tokio::test]
-async fn fields_of_a_release_that_helm_made_by_updates_go_with_an_upgrade_too() -> Result<()> {
+async fn fields_set_by_helm_updates_are_removed_by_an_upgrade_too() -> Result<()> {
     let world = world().await?;
     let mut files = files();
     let optional = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fields}\ndata:\n  level: \"{{ .Values.level }}\"\n  \
@@ -346,7 +346,7 @@ async fn what_differs_is_named_and_put_right_where_somebody_says_so() -> Result<
 }
 
 #[tokio::test]
-async fn a_record_that_nobody_can_read_stops_the_take_over_until_it_is_gone() -> Result<()> {
+async fn unreadable_release_record_stops_adoption_until_deleted() -> Result<()> {
     let world = world().await?;
     let source = installed(world, "broken", "level=high").await?;
     let broken = ByteString(b"hush".to_vec());
@@ -371,7 +371,7 @@ async fn a_record_that_nobody_can_read_stops_the_take_over_until_it_is_gone() ->
 }
 
 #[tokio::test]
-async fn objects_that_others_applied_are_taken_over_as_they_are_and_nothing_else_goes() -> Result<()> {
+async fn adoption_from_argo_cd_changes_no_content_and_prunes_nothing() -> Result<()> {
     let world = world().await?;
     let client = world.target.client()?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "argo"}});

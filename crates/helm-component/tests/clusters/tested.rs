@@ -89,7 +89,7 @@ async fn tests_run_as_helm_runs_them_and_leave_the_release_as_it_is() -> Result<
 }
 
 #[tokio::test]
-async fn a_failed_test_is_told_beside_ready_and_not_tried_again_by_itself() -> Result<()> {
+async fn failed_test_is_reported_beside_ready_and_not_retried() -> Result<()> {
     let world = world().await?;
     let (path, text) = job("check", &test("1", "before-hook-creation"), "activeDeadlineSeconds: 1");
     let pods = "  template:\n    metadata: {labels: {testbed/outcome: unready}}\n";

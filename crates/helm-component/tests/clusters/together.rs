@@ -19,7 +19,7 @@ const FILES: [(&str, &str); 1] =
     [("templates/config.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: '{{ .Release.Name }}'}\n")];
 
 #[tokio::test]
-async fn one_list_of_records_serves_all_who_wait_and_the_release_among_them_is_taken_over() -> Result<()> {
+async fn one_list_of_records_serves_all_waiting_and_adopts_a_release() -> Result<()> {
     let world = world().await?;
     let chart = world.scratch("together.tgz");
     std::fs::write(&chart, packed(NAME, "1.0.0", &FILES)?)?;

@@ -140,7 +140,7 @@ async fn what_the_hub_does_not_keep_of_a_take_over_is_not_acted_on() -> Result<(
 
 /// The operator is killed after the result of its search is on the hub, and before it sends any object.
 #[tokio::test]
-async fn a_new_process_goes_on_with_a_take_over_as_the_upgrade_that_it_is() -> Result<()> {
+async fn new_process_resumes_adoption_as_an_upgrade() -> Result<()> {
     let mut world = World::start().await?;
     let name = "outlived";
     let source = installed(&world, name, "level=low,extra=true").await?;

@@ -61,7 +61,7 @@ async fn until_told(world: &World, name: &str, what: &str, told: &[&str]) -> Res
 }
 
 #[tokio::test]
-async fn who_may_not_watch_a_kind_any_more_is_ready_no_more_until_that_is_given_back() -> Result<()> {
+async fn lost_watch_permission_ends_readiness_until_it_is_restored() -> Result<()> {
     let world = World::start().await?;
     grant(&world, true).await?;
     let source = world.push("unseen", "1.0.0", CONTENT).await?;

@@ -107,7 +107,7 @@ async fn end(world: &World, namespace: &str, job: &str, phase: &str) -> Result<(
 }
 
 #[tokio::test]
-async fn a_hook_whose_job_ended_and_went_while_no_process_was_there_is_told_by_events() -> Result<()> {
+async fn end_of_hook_job_deleted_during_downtime_is_read_from_events() -> Result<()> {
     let mut world = World::start().await?;
     let (path, text) = job("prepare", "helm.sh/hook: pre-install", AT_ONCE);
     let pods = "  template:\n    metadata: {labels: {testbed/outcome: unready}}\n";

@@ -80,7 +80,7 @@ async fn level(world: &World, namespace: &str) -> Result<Option<Value>> {
 }
 
 #[tokio::test]
-async fn content_that_is_not_signed_by_the_key_never_reaches_the_target() -> Result<()> {
+async fn content_without_signature_by_key_never_reaches_target() -> Result<()> {
     let world = world().await?;
     let (key, other) = (KeyPair::generate()?, KeyPair::generate()?);
     let url = push_yaml(world, "signed/seal", "1.0.0", &config("seal", "one")).await?;
@@ -119,7 +119,7 @@ async fn content_that_is_not_signed_by_the_key_never_reaches_the_target() -> Res
 }
 
 #[tokio::test]
-async fn an_upgrade_to_unsigned_content_and_a_changed_key_leave_what_runs_as_it_is() -> Result<()> {
+async fn unsigned_upgrade_or_changed_key_keeps_the_running_release() -> Result<()> {
     let world = world().await?;
     let (key, other) = (KeyPair::generate()?, KeyPair::generate()?);
     trust(world, "stamp-keys", &key.public_key_pem()).await?;

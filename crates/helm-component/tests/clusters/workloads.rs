@@ -95,13 +95,13 @@ async fn story(name: &str, workload: &str) -> Result<Option<String>> {
 }
 
 #[tokio::test]
-async fn e05_i125_i126_a_module_is_as_its_deployment_and_not_as_its_custom_resource() -> Result<()> {
+async fn e05_i125_i126_module_has_state_of_deployment_not_of_its_cr() -> Result<()> {
     assert_eq!(story("plum", "Deployment").await?.as_deref(), Some("Unhealthy"));
     Ok(())
 }
 
 #[tokio::test]
-async fn e04_a_module_is_as_its_stateful_set_and_not_as_its_custom_resource() -> Result<()> {
+async fn e04_module_has_state_of_stateful_set_not_of_its_cr() -> Result<()> {
     assert_eq!(story("pear", "StatefulSet").await?.as_deref(), Some("HealthTimeout"));
     Ok(())
 }

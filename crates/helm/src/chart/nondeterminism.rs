@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn nondeterminism_of_tests_stays_there_unless_another_file_uses_it() {
+    fn nondeterminism_of_tests_stays_there_unless_used_elsewhere() {
         let varies = |test: &str, other: &str| {
             let mut calls = NondeterministicCalls::default();
             calls.see("templates/tests/a.yaml", test);

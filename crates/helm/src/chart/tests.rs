@@ -202,7 +202,7 @@ fn a_schema_is_found_however_its_path_or_type_is_written() {
 }
 
 #[test]
-fn an_archive_for_the_engine_holds_what_was_read_and_nothing_else() {
+fn archive_for_engine_contains_exactly_the_files_read() {
     let regular = tar::EntryType::Regular;
     let inner =
         raw(&[(b"sub/./Chart.yaml", regular, CHART.as_bytes()), (b"sub/", tar::EntryType::Directory, b"")]);

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_counts_where_it_is_named_or_may_be_among_what_is_handed_on() {
+    fn version_counts_if_named_or_in_capabilities_passed_as_a_whole() {
         let nothing = Map::new();
         for text in
             ["{{ .Capabilities.KubeVersion.Minor }}", "{{ with .Capabilities }}{{ .KubeVersion }}{{ end }}"]
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_that_some_versions_refuse_depends_on_the_version_without_naming_it() {
+    fn kube_version_constraint_depends_on_version_without_naming_it() {
         for text in ["kubeVersion: '>=1.30'", "kubeversion: '>=1.30'", "\"kube\\u0056ersion\": '>=1.30'"] {
             for file in ["Chart.yaml", "charts/inner/Chart.yaml"] {
                 let seen = seen(file, text);

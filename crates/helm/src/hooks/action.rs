@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_of_this_run_counts_by_its_end_and_is_never_created_twice() {
+    fn hook_of_this_run_counts_by_its_end_and_is_not_recreated() {
         let of_this = |body: Value| action_for(Some(&live(Some(MARK), body)));
         assert_eq!(action_for(None), HookAction::Create);
         assert_eq!(of_this(json!({})), HookAction::Wait);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_hook_failed_once_no_stream_can_report_its_end_and_never_runs_twice() {
+    fn lost_hook_fails_once_no_watch_can_report_it_and_never_reruns() {
         assert_eq!(gone(&HookState::Unreported, false, false), HookAction::Create);
         assert_eq!(gone(&HookState::Unreported, true, false), HookAction::Wait);
         assert_eq!(gone(&HookState::Running, false, false), HookAction::Wait);

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_before_run_once_for_a_content_and_those_after_follow_the_apply() {
+    fn pre_hooks_run_once_per_content_and_post_hooks_follow_apply() {
         let hooks = [hook("j", &json!({HOOK: EVENTS}))];
         assert_eq!(before(release(&hooks, false, None)), Some(Event::PreInstall));
         assert_eq!(before(release(&hooks, true, None)), Some(Event::PreUpgrade));

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_revision_changes_the_status_of_a_record_and_nothing_else() {
+    fn later_revision_changes_only_the_status_of_a_record() {
         let secret = encoded(&[object("a", "x")], ReleaseStatus::Deployed).unwrap();
         let before = parsed(&stored_in(&secret)).unwrap();
         let patch = superseded(&stored_in(&secret), Timestamp::UNIX_EPOCH).unwrap();

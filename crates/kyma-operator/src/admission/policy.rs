@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn each_resource_has_a_policy_with_its_rules_and_a_binding_that_denies() {
+    fn each_resource_has_a_policy_with_its_rules_and_a_deny_binding() {
         let configs = configs(vec![rule("lanterns", "a"), rule("wicks", "b"), rule("lanterns", "c")]);
         let made = made(&configs, "production", "lantern");
         let kinds: Vec<&str> = made.keys().map(|id| id.kind).collect();

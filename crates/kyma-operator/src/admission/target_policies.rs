@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_policies_without_a_config_outlive_the_session_within_a_bound() {
+    fn policy_names_without_config_outlive_session_within_a_bound() {
         let (kyma, mut policies) = begun();
         policies.record_undesired(&kyma, ["b".to_owned()].into_iter());
         policies.record_undesired(&kyma, std::iter::empty());

@@ -113,7 +113,7 @@ fn a_mandatory_module_concerns_everybody() {
 }
 
 #[test]
-fn a_withdrawal_concerns_everybody_once_and_ends_with_a_new_release() {
+fn withdrawal_affects_all_kymas_once_and_ends_with_new_release() {
     let mandatory =
         |uid: &str| Release { mandatory: Some("1.0.0".into()), uid: uid.into(), ..release(&[], &[]) };
     let mut catalogue = Catalogue::default();

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn components_of_mandatory_modules_are_counted_through_every_change() {
+    fn mandatory_components_are_counted_through_every_change() {
         let of = |name: &str, version: u64, module: &str, mandatory: bool| {
             let view = view(version, "1.0.0");
             ComponentView {

@@ -74,7 +74,7 @@ fn a_crd_of_others_is_never_taken_over() {
 }
 
 #[test]
-fn a_crd_that_breaks_the_contract_or_is_of_another_kind_is_not_installed() {
+fn crd_that_breaks_contract_or_of_other_kind_is_not_installed() {
     let live = installed("own", "1.0.0", &crd(&[("v1", true, true)], "red"));
     let mut cluster_scoped = crd(&[("v1", true, true)], "blue");
     cluster_scoped.spec.scope = "Cluster".to_owned();

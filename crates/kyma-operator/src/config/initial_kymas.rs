@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_complete_once_all_kymas_of_the_first_list_have_a_decision() {
+    fn counts_are_complete_once_all_listed_kymas_have_a_decision() {
         // Events with what each returns, and whether the counts are complete after them.
         let rows: [(&[(Event, bool)], bool); 7] = [
             (&[], false),

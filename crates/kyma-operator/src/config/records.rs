@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mandatory_module_that_lost_its_component_has_its_configs_on_record() {
+    fn mandatory_module_without_component_keeps_configs_on_record() {
         let warden = MandatoryModule {
             name: "warden".into(),
             module_configs: uids(&[("gold", "1")]),

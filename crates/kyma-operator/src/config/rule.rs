@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_cannot_be_evaluated_refuses_without_naming_values() {
+    fn rule_that_fails_to_evaluate_refuses_without_naming_values() {
         let entry = json!({"values": {"password": "hunter2"}});
         for expression in
             ["self.values.replicas < 3", "self.values.password + 1 > 2", "'text'", "other.channel == ''"]

@@ -58,7 +58,7 @@ fn values_of_several_are_merged_key_by_key() {
 }
 
 #[test]
-fn a_config_of_all_modules_holds_for_each_and_yields_to_one_that_names_it() {
+fn config_of_all_modules_applies_unless_another_names_module() {
     let verify =
         |key: &str| json!({ "source": { "verify": { "keysSecretRef": { "name": "k", "key": key } } } });
     let signed =
@@ -77,7 +77,7 @@ fn a_config_of_all_modules_holds_for_each_and_yields_to_one_that_names_it() {
 }
 
 #[test]
-fn a_config_of_all_modules_counts_as_refusing_where_one_entry_breaks_it() {
+fn config_of_all_modules_counts_as_refusing_for_one_bad_entry() {
     let rule = json!([{ "expression": "self.name != 'keda'", "message": "no keda" }]);
     let configs = configs(&[("all", json!({ "module": "*", "rules": rule }))]);
     let selection = Selection::read(&json!({ "modules": [{ "name": "keda" }, { "name": "nats" }] })).unwrap();
@@ -116,7 +116,7 @@ fn a_selector_that_makes_no_sense_selects_nothing() {
 }
 
 #[test]
-fn a_config_that_changes_its_module_or_goes_leaves_nothing_behind() {
+fn config_that_changes_module_or_is_deleted_leaves_no_entry() {
     let mut configs = configs(&[("a", json!({ "module": "keda" }))]);
     let before = configs.apply(config("a", &json!({ "module": "nats" }))).unwrap();
     assert_eq!(before.module, "keda");
@@ -170,7 +170,7 @@ fn ruled() -> Config {
 }
 
 #[test]
-fn a_status_names_the_first_kymas_whose_targets_refuse_resource_rules() {
+fn status_names_first_kymas_whose_targets_refuse_resource_rules() {
     let now = "2026-06-01T00:00:00Z".parse().unwrap();
     let mut counts = CountsByConfig::default();
     let reported = |counts: &CountsByConfig, current: Option<&kyma_api::ModuleConfigStatus>| {

@@ -68,7 +68,7 @@ fn ignore_means_block_then_remove_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_component_that_somebody_deleted_by_hand_still_gets_the_order() {
+fn manually_deleted_component_still_gets_deletion_request() {
     let components = [component("a", "Orphan", "CreateAndDelete", true)];
     assert_eq!(
         policies(next_step(&inputs(&components, TargetReachability::Reachable))),
@@ -77,7 +77,7 @@ fn a_component_that_somebody_deleted_by_hand_still_gets_the_order() {
 }
 
 #[test]
-fn no_deletion_request_goes_to_a_component_without_its_finalizer() {
+fn component_without_finalizer_gets_no_deletion_request() {
     let mut components = [component("a", "Orphan", "CreateAndDelete", true)];
     components[0].held_by = vec!["foregroundDeletion".into()];
     assert_eq!(
@@ -114,7 +114,7 @@ fn nothing_is_let_go_while_the_index_lacks_a_component() {
 }
 
 #[test]
-fn a_module_without_its_component_is_still_removed_unless_the_cluster_is_gone() {
+fn module_without_component_is_removed_unless_cluster_is_gone() {
     let missing =
         DeletionInputs { has_missing_components: true, ..inputs(&[], TargetReachability::Reachable) };
     assert_eq!(next_step(&missing), DeletionStep::FinishRemovals);
@@ -156,7 +156,7 @@ fn a_terminating_namespace_or_crd_is_no_order() {
 }
 
 #[test]
-fn a_silent_target_is_waited_for_however_long_and_whoever_says_it_is_gone() {
+fn unreachable_target_is_awaited_even_if_declared_gone() {
     let inputs =
         DeletionInputs { declared_gone: true, now: at(600), ..inputs(&[], TargetReachability::Unreachable) };
     assert_eq!(next_step(&inputs), DeletionStep::AwaitTarget { gone_at: None });

@@ -104,7 +104,7 @@ fn a_decision_is_explained_by_what_it_was_made_from() {
 }
 
 #[test]
-fn nothing_on_a_target_that_does_not_answer_is_explained_as_ready() {
+fn module_on_a_silent_target_is_not_explained_as_ready() {
     let mut sources = sources();
     let status = sources.kyma.status.as_mut().unwrap();
     status.modules.as_mut().unwrap()[0].state = State::Ready;

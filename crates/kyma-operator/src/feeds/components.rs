@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn components_are_gone_with_their_crd_only_if_its_absence_is_proven() {
+    async fn components_are_gone_with_crd_only_if_its_absence_is_proven() {
         let gone = Outcome { keeps_component: false, is_announced: true };
         assert_eq!(run(not_found(), crds(&json!([]))).await, gone, "no CRD");
         let unknown = || Outcome { keeps_component: true, is_announced: false };

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_a_series_for_each_kyma_that_answered_and_none_for_those_that_are_gone() {
+    fn only_existing_kymas_that_answered_have_a_series() {
         let process = Metrics::new().unwrap();
         let last = LastAnswer::new(&process).unwrap();
         let series = || {

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_are_counted_by_state_and_reason_and_go_with_their_kyma() {
+    fn modules_are_counted_by_state_and_reason_until_kyma_is_gone() {
         let process = Metrics::new().unwrap();
         let metrics = ModuleMetrics::new(&process).unwrap();
         let count = |reason: &str| metrics.modules.with_label_values(&["Warning", reason]).get();

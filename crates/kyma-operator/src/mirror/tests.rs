@@ -52,7 +52,7 @@ fn of(component: &Value, ocm: Option<&str>) -> DesiredManifest {
 }
 
 #[test]
-fn a_copy_has_klms_name_labels_and_annotations_and_nothing_to_install() {
+fn mirror_has_klm_name_labels_annotations_but_no_content() {
     let desired = of(&component(), None);
     assert_eq!(desired.name, "sample-keda-1095022605");
     let meta = &desired.body["metadata"];
@@ -112,7 +112,7 @@ fn a_packed_record_is_shown_as_any_other() {
 }
 
 #[test]
-fn a_component_that_nobody_has_reported_on_is_processing_since_it_was_made() {
+fn component_without_report_is_processing_since_its_creation() {
     let mut fresh = component();
     fresh.as_object_mut().unwrap().remove("status");
     let status = of(&fresh, None).status;
@@ -201,7 +201,7 @@ fn only_a_manifest_that_differs_is_written() {
 }
 
 #[test]
-fn of_klms_manifests_only_the_status_of_what_was_handed_over_is_written() {
+fn only_status_of_handed_over_klm_manifests_is_written() {
     let desired = of(&component(), None);
     let with = |labels: Value, finalizers: &[&str], module: &str| {
         let mut object = written(&desired, 9);
@@ -231,7 +231,7 @@ fn of_klms_manifests_only_the_status_of_what_was_handed_over_is_written() {
 }
 
 #[test]
-fn a_synced_manifest_is_compared_when_it_or_its_component_changes() {
+fn synced_manifest_is_compared_if_it_or_its_component_changes() {
     let (kyma, desired) = (KymaKey::new("kcp-system", "sample"), of(&component(), None));
     let at = |version: u64| observed(&written(&desired, version));
     let name = || desired.name.clone();

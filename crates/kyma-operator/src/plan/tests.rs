@@ -134,7 +134,7 @@ fn fields(object: &Value) -> Value {
 }
 
 #[test]
-fn i85_a_component_is_the_modules_spec_under_what_kyma_operator_decides() {
+fn i85_component_is_module_spec_overlaid_by_kyma_operator() {
     let stage = Stage::new(
         &json!({ "name": "keda", "values": { "a": 1 }, "customResourcePolicy": "Ignore", "controller": "c" }),
     );
@@ -213,7 +213,7 @@ fn central_config_overrides_module_and_user_but_not_operator() {
 }
 
 #[test]
-fn i86_i87_what_is_written_already_is_not_written_again_until_somebody_changes_it() {
+fn i86_i87_equal_component_is_not_rewritten_until_edited() {
     let mut stage = Stage::new(&json!({ "name": "keda" }));
     let first = stage.plan(Decision::Install(install(json!({}))));
     stage.have(&first, |_| {});
@@ -263,7 +263,7 @@ fn removal_is_an_order_and_letting_go_is_none() {
 }
 
 #[test]
-fn e13_a_component_that_cannot_go_yet_gets_another_version_and_keeps_the_rest() {
+fn e13_component_with_blocked_removal_changes_only_its_version() {
     let mut stage =
         Stage::new(&json!({ "name": "keda", "values": { "a": 1 }, "customResourcePolicy": "Ignore" }));
     let first = stage.plan(Decision::Install(install(json!({}))));
@@ -322,7 +322,7 @@ fn a_component_above_the_size_limit_is_refused() {
 }
 
 #[test]
-fn a_fingerprint_does_not_depend_on_the_order_of_keys_or_on_identity() {
+fn fingerprint_is_independent_of_key_order_and_identity() {
     let one = json!({ "kind": "A", "metadata": { "name": "n", "uid": "u", "labels": { "a": "1", "b": "2" } }, "spec": {} });
     let two =
         json!({ "spec": {}, "metadata": { "labels": { "b": "2", "a": "1" }, "name": "m" }, "kind": "B" });
@@ -330,7 +330,7 @@ fn a_fingerprint_does_not_depend_on_the_order_of_keys_or_on_identity() {
 }
 
 #[test]
-fn a_component_that_only_removes_is_born_with_the_order_and_knows_its_cluster() {
+fn recreated_component_has_deletion_request_and_target_uid() {
     let stage = Stage::new(&json!({"name": "keda"}));
     let plan = stage.plan(Decision::FinishRemoval(install(json!({})), DeletionReason::KymaDeleted));
     let body = &plan.missing_components[0].body;

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_has_the_content_that_pulls_images_and_nothing_else_of_the_hubs() {
+    fn pull_secret_copy_has_only_the_content_that_pulls_images() {
         for (type_, key) in SECRET_TYPES {
             let copy = copied(Some(&hub_secret(type_, key))).unwrap();
             assert_eq!(copy.type_.as_deref(), Some(type_));

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_read_by_name_proves_that_a_recorded_component_is_deleted() {
+    async fn only_read_by_name_proves_deletion_of_recorded_component() {
         let hub = ScriptedServer::start().await.unwrap();
         let state = connected(&hub);
         let [beacon, warden] = ["beacon", "warden"].map(|module| names::component_name("blue", module));

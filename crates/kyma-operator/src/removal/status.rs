@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn deletion_that_waits_for_unindexed_components_names_their_modules() {
+    fn deletion_waiting_for_unindexed_components_names_modules() {
         let unindexed = BTreeSet::from(["lantern".to_owned()]);
         let problem = unindexed_problem(&DeletionStep::AwaitUnwatched, &unindexed).unwrap();
         let text = &problem.message;
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_is_gone_is_told_as_such_and_one_that_may_be_by_its_moment() {
+    fn each_step_of_a_deletion_reports_its_own_blocking_reason() {
         let moment = Timestamp::from_second(1_800_000_000).unwrap();
         let waiting = DeletionStep::AwaitTarget { gone_at: Some(moment) };
         let reason = |step: &DeletionStep, gone, failure: Option<&Failure>| {

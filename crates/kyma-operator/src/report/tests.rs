@@ -198,7 +198,7 @@ fn a_kyma_that_is_left_alone_says_so_and_keeps_the_rest() {
 }
 
 #[test]
-fn a_pull_secret_that_is_not_copied_is_a_warning_and_nothing_is_told_where_none_is() {
+fn uncopied_pull_secret_is_a_warning_and_unset_one_is_silent() {
     let failure = Failure::new(Reason::CopyNotAllowed, "Secret pull may not be copied");
     let with = |before, copied: Result<(), Failure>| StatusInputs {
         pull_secret: Some(prerequisites::pull_secret(&copied)),

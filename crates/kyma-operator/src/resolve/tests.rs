@@ -421,7 +421,7 @@ fn a_decision_has_the_interests_that_can_change_it() {
 }
 
 #[test]
-fn template_of_the_recorded_version_requeues_a_module_that_lost_its_component() {
+fn template_of_recorded_version_requeues_missing_component() {
     const OFFERED: &str = "keda: {channels: {regular: 1.0.0}, templates: [1.0.0]}";
     let (none, recorded) = (BTreeMap::new(), BTreeMap::from([("keda".to_owned(), "1.1.0".to_owned())]));
     let decided = decided_with_record(OFFERED, "[{name: keda}]", &none, &recorded, &Maintenance::default());

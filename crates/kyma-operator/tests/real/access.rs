@@ -18,7 +18,7 @@ use testbed::{InterceptedRequest, ScriptedServer, rounds};
 use crate::landscape::{Landscape, modules, until_remote};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn access_that_comes_late_is_noticed_and_a_second_kyma_or_the_hub_is_refused() -> Result<()> {
+async fn late_access_is_noticed_and_second_kyma_or_hub_is_refused() -> Result<()> {
     let landscape = Landscape::start(&[]).await?;
     let (target, kubeconfig) = landscape.target("access").await?;
     landscape.module("keda", &[("regular", "1.0.0")]).await?;
@@ -59,7 +59,7 @@ async fn access_that_comes_late_is_noticed_and_a_second_kyma_or_the_hub_is_refus
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_person_puts_on_record_of_a_target_meanwhile_is_not_written_over() -> Result<()> {
+async fn concurrent_target_record_of_a_user_is_not_overwritten() -> Result<()> {
     let mut landscape = Landscape::start(&[]).await?;
     let (target, kubeconfig) = landscape.target("adopted").await?;
     landscape.module("keda", &[("regular", "1.0.0")]).await?;
@@ -105,7 +105,7 @@ fn epoch(kyma: &Kyma) -> Option<i64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn e41_credentials_and_authority_that_are_rotated_in_place_are_used_at_once() -> Result<()> {
+async fn e41_credentials_and_ca_rotated_in_place_are_used_at_once() -> Result<()> {
     rounds(rotated).await
 }
 

@@ -110,7 +110,7 @@ async fn is_upgraded_until_it_can_go(landscape: &Landscape, target: &Cluster) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn e16_a_module_is_let_go_of_taken_back_and_disabled_while_nobody_manages_it() -> Result<()> {
+async fn e16_module_is_orphaned_adopted_and_disabled_while_unmanaged() -> Result<()> {
     rounds(managed_and_not).await
 }
 
@@ -161,7 +161,7 @@ async fn is_unmanaged(landscape: &Landscape) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i29_i34_a_target_kyma_that_is_deleted_is_born_again_with_the_last_selection() -> Result<()> {
+async fn i29_i34_deleted_target_kyma_is_recreated_with_last_selection() -> Result<()> {
     rounds(born_again).await
 }
 
@@ -199,7 +199,7 @@ async fn is_lost_once_chosen(landscape: &Landscape, target: &Cluster, module: &s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_target_kyma_that_is_deleted_right_after_a_choice_is_born_again_with_it() -> Result<()> {
+async fn target_kyma_deleted_just_after_a_choice_is_recreated_with_it() -> Result<()> {
     let mut landscape = Landscape::start(&[]).await?;
     let between = |passing: InterceptedRequest| {
         let (path, query) = (passing.received().path.clone(), passing.received().query.clone());

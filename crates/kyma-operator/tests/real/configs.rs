@@ -93,7 +93,7 @@ async fn what_breaks_a_rule_changes_nothing(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn central_configuration_wins_and_a_choice_that_breaks_a_rule_changes_nothing() -> Result<()> {
+async fn module_config_wins_and_choice_that_breaks_a_rule_is_ignored() -> Result<()> {
     let landscape = Landscape::start(&[]).await?;
     let (target, kubeconfig) = landscape.target("configured").await?;
     landscape.module("keda", &[("regular", "1.0.0"), ("fast", "1.1.0")]).await?;

@@ -23,7 +23,7 @@ use crate::lifecycle::choose;
 const THEIRS: &str = "example.com/theirs";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_target_that_stops_is_reported_and_one_that_comes_back_goes_on() -> Result<()> {
+async fn stopped_target_is_reported_and_work_resumes_on_its_return() -> Result<()> {
     let landscape = Landscape::start(&[]).await?;
     let (target, kubeconfig) = landscape.target("silent").await?;
     landscape.module("keda", &[("regular", "1.0.0")]).await?;
@@ -194,7 +194,7 @@ async fn is_removed_all_the_same(landscape: &Landscape, first: &HelmComponent) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_module_that_is_taken_out_while_its_component_goes_without_an_order_is_removed() -> Result<()> {
+async fn module_deselected_during_unrequested_deletion_is_removed() -> Result<()> {
     let mut landscape = Landscape::start(&["--local-kyma=sample"]).await?;
     let first = is_installed(&landscape).await?;
     goes_without_an_order(&landscape.components()?, &first.name_any()).await?;
@@ -216,7 +216,7 @@ async fn disabled_module_is_removed_if_component_goes_before_request() -> Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_for_a_component_that_was_let_go_meanwhile_is_given_to_one_made_anew() -> Result<()> {
+async fn deletion_request_for_orphaned_component_goes_to_a_new_one() -> Result<()> {
     let mut landscape = Landscape::start(&["--local-kyma=sample"]).await?;
     let proxy = late_orders(&landscape).await?;
     landscape.run_behind(&proxy).await?;

@@ -15,7 +15,7 @@ use testbed::rounds;
 use crate::landscape::{Landscape, has_finalizer, is_ready, modules, until_remote};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_local_kyma_lives_and_ends_beside_one_with_a_target_of_its_own() -> Result<()> {
+async fn local_kyma_lives_and_ends_beside_one_with_remote_target() -> Result<()> {
     let landscape = Landscape::start(&["--local-kyma=itself"]).await?;
     let (target, kubeconfig) = landscape.target("beside").await?;
     landscape.secret("other", &kubeconfig).await?;
@@ -36,12 +36,12 @@ async fn a_local_kyma_lives_and_ends_beside_one_with_a_target_of_its_own() -> Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i02_i03_in_single_cluster_mode_one_kyma_changes_and_ends_and_the_others_stay() -> Result<()> {
+async fn i02_i03_single_cluster_kyma_changes_and_ends_others_stay() -> Result<()> {
     rounds(one_beside_another).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_local_kyma_that_has_another_target_is_refused_with_a_reason() -> Result<()> {
+async fn local_kyma_with_another_target_is_refused_with_a_reason() -> Result<()> {
     let mut landscape = Landscape::start(&["--mode=single-cluster"]).await?;
     landscape.module("keda", &[("regular", "1.0.0")]).await?;
     landscape.secret("labelled", &landscape.hub.kubeconfig()).await?;

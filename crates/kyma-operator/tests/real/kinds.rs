@@ -32,7 +32,7 @@ fn template(module: &str, component: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_module_brings_its_own_component_kind_to_the_hub_if_its_group_is_allowed() -> Result<()> {
+async fn module_installs_its_component_kind_if_its_group_is_allowed() -> Result<()> {
     let landscape =
         Landscape::start(&["--component-groups=widgets.example.com", "--mode=single-cluster"]).await?;
     // The chart of the component's reconciler contains a role that aggregates into kyma-operator's.
@@ -172,7 +172,7 @@ async fn until_pause_reports(pauses: &Api<kyma_api::Pause>, expected: (&str, &st
 
 /// API servers accept an empty list, but then refuse every apply to that object.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_that_ends_after_the_last_known_date_says_that_it_holds() -> Result<()> {
+async fn pause_ending_after_the_last_known_date_reports_that_it_holds() -> Result<()> {
     let landscape = Landscape::start(&[]).await?;
     let object = json!({
         "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "Pause", "metadata": {"name": "endless"},

@@ -25,7 +25,7 @@ fn version(component: &HelmComponent) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn e26_a_module_is_refused_while_its_template_is_beta_or_internal() -> Result<()> {
+async fn e26_module_is_refused_while_template_is_beta_or_internal() -> Result<()> {
     // Without this flag, installed modules would stay.
     let landscape = Landscape::start(&["--mode=single-cluster", "--visibility-loss=uninstall"]).await?;
     // The operator watches templates and releases separately: a template that got its label later could be installed.
@@ -56,7 +56,7 @@ async fn e26_a_module_is_refused_while_its_template_is_beta_or_internal() -> Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i75_to_i80_a_kyma_with_the_skip_label_is_left_alone_and_can_be_deleted() -> Result<()> {
+async fn i75_to_i80_skipped_kyma_is_unchanged_and_can_be_deleted() -> Result<()> {
     let landscape = Landscape::start(&["--mode=single-cluster"]).await?;
     for (kyma, module) in [("sample", "keda"), ("other", "nats")] {
         landscape.module(module, &[("regular", "1.0.0")]).await?;

@@ -15,7 +15,7 @@ use testbed::{Cluster, rounds};
 use crate::landscape::{Landscape, SOON, has_finalizer, modules, remote, until_remote};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn e14_i22_i23_i27_i30_i33_i41_to_i46_i86_i87_a_kyma_lives_from_birth_to_its_end() -> Result<()> {
+async fn e14_i22_i23_i27_i30_i33_i41_to_i46_i86_i87_kyma_lifecycle() -> Result<()> {
     rounds(one_life).await
 }
 

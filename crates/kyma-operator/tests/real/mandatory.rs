@@ -107,7 +107,7 @@ async fn i71_to_i74_mandatory_or_unknown_module_in_spec_is_a_warning() -> Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mandatory_module_whose_release_meta_vanished_or_changed_stays() -> Result<()> {
+async fn mandatory_module_stays_if_release_meta_vanished_or_changed() -> Result<()> {
     let landscape = Landscape::start(&["--mode=single-cluster"]).await?;
     for module in ["vanished", "changed"] {
         landscape.mandatory_module(module, "1.0.0").await?;
@@ -198,7 +198,7 @@ fn state(module: &str, state: &str, value: u8) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mandatory_module_that_lost_its_component_is_removed_with_its_kyma() -> Result<()> {
+async fn missing_mandatory_component_is_removed_with_its_kyma() -> Result<()> {
     let mut landscape = Landscape::start(&["--mode=single-cluster"]).await?;
     let lost = loses_its_component(&mut landscape).await?;
     landscape.kymas()?.delete("sample", &DeleteParams::default()).await?;
@@ -209,7 +209,7 @@ async fn a_mandatory_module_that_lost_its_component_is_removed_with_its_kyma() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mandatory_module_that_lost_its_component_is_removed_with_its_release_meta() -> Result<()> {
+async fn missing_mandatory_component_is_removed_with_release_meta() -> Result<()> {
     let mut landscape = Landscape::start(&["--mode=single-cluster"]).await?;
     let lost = loses_its_component(&mut landscape).await?;
     let releases = releases(&landscape)?;

@@ -113,7 +113,7 @@ async fn edit(api: &Api<DynamicObject>, name: &str, edit: Value) -> kube::Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rules_on_a_modules_objects_hold_on_the_target_while_it_is_there() -> Result<()> {
+async fn resource_rules_hold_on_target_while_module_is_installed() -> Result<()> {
     let landscape = Landscape::start(&[]).await?;
     let (target, kubeconfig) = landscape.target("ruled").await?;
     let ground = Ground::of(&target).await?;

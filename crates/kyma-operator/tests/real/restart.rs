@@ -85,7 +85,7 @@ async fn a_restart_changes_nothing_and_goes_on_where_it_was() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_removal_that_goes_on_after_a_restart_brings_nothing_to_the_target() -> Result<()> {
+async fn removal_resumed_after_a_restart_creates_nothing_on_target() -> Result<()> {
     let mut landscape = Landscape::start(&[]).await?;
     let (target, kubeconfig) = landscape.target("emptied").await?;
     landscape.module("keda", &[("regular", "1.0.0")]).await?;
@@ -124,7 +124,7 @@ async fn a_removal_that_goes_on_after_a_restart_brings_nothing_to_the_target() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_keeps_counts_of_a_kyma_until_its_target_is_reachable() -> Result<()> {
+async fn restart_keeps_counts_of_a_kyma_until_target_is_reachable() -> Result<()> {
     let mut landscape = Landscape::start(&[]).await?;
     let (target, kubeconfig) = landscape.target("counted").await?;
     landscape.module("keda", &[("regular", "1.0.0")]).await?;

@@ -134,7 +134,7 @@ async fn sequences(count: usize, seed: u64) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_operator_and_the_model_agree_after_every_step_of_50_sequences() -> Result<()> {
+async fn operator_and_model_agree_after_each_step_of_50_sequences() -> Result<()> {
     let (count, seed) = asked("SEQUENCES_COUNT");
     let mut left = count.unwrap_or(KYMAS);
     for seed in seed.. {

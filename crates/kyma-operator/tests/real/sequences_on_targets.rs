@@ -330,7 +330,7 @@ fn trees(count: usize, seed: u64) -> Result<Vec<impl ValueTree<Value = Vec<PairE
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_operator_and_the_model_agree_whatever_befalls_hub_and_targets() -> Result<()> {
+async fn operator_and_model_agree_for_random_hub_and_target_faults() -> Result<()> {
     let hub = TEST_ENV.cluster("hub-that-goes-back", |cluster| cluster.with_own_etcd().with_audit()).await?;
     let mut landscape = Landscape::on(hub, &["--local-kyma=sentinel", "--brake-targets=1000"]).await?;
     landscape.kyma(SENTINEL, "[{name: sentinel}]").await?;

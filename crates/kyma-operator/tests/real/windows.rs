@@ -159,7 +159,7 @@ async fn a_policy_is_read_again_and_its_window_opens_by_the_clock() -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn windows_are_skipped_by_the_user_or_by_the_hub_and_the_status_says_by_whom() -> Result<()> {
+async fn window_skip_by_user_or_hub_is_named_in_the_status() -> Result<()> {
     let policy = Policy::new(&json!({ "default": window(36_000, 20) }))?;
     let landscape = Landscape::start(&[&policy.flag()]).await?;
     let target = installed(&landscape, "skipped").await?;

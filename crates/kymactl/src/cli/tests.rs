@@ -42,7 +42,7 @@ fn required(command: &clap::Command) -> Vec<String> {
 }
 
 #[test]
-fn every_command_takes_the_global_flags_before_and_after_its_name() {
+fn every_command_takes_global_flags_before_and_after_its_name() {
     let flags = [
         ["--kubeconfig", "file"],
         ["--context", "other"],

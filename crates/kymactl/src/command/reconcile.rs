@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_component_that_is_ready_after_the_request_counts_as_ready() {
+    fn only_component_ready_after_the_request_counts_as_ready() {
         let of = |handled: &str, state: &str, ready: &str, observed: i64| {
             let component: HelmComponent = serde_json::from_value(json!({
                 "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",

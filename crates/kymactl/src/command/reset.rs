@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_change_is_named_and_a_default_that_is_spelled_out_is_none() {
+    fn each_change_is_named_and_an_explicit_default_is_none() {
         let live = json!({ "channel": "fast", "modules": [
             { "name": "keda", "managed": true, "customResourcePolicy": "CreateAndDelete" },
             { "name": "nats", "channel": "fast" }, { "name": "mine" },

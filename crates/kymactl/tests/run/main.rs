@@ -31,7 +31,7 @@ const MANAGER: &str = "lantern-operator";
 const RUN_TIMEOUT: Duration = Duration::from_mins(6);
 
 #[tokio::test]
-async fn once_installs_and_upgrades_modules_on_a_bare_cluster_and_leaves_no_operator() {
+async fn once_installs_and_upgrades_modules_and_leaves_no_operator() {
     let cluster = TEST_ENV.test_env().await.unwrap().cluster("bare").with_workloads().await.unwrap();
     let files = Files::new(&cluster, &["lantern"]).await;
     let client = cluster.client().unwrap();

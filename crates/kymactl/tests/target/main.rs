@@ -277,7 +277,7 @@ async fn the_hub_and_a_neighbours_cluster_are_not_taken_over() {
 }
 
 #[tokio::test]
-async fn after_a_restore_all_clusters_of_a_later_state_are_taken_over_at_once() {
+async fn restored_hub_adopts_all_clusters_of_later_state_at_once() {
     let stage = Stage::new("restored").await;
     stage.access(&stage.user(everything()).await).await;
     let (uid, kyma) = (stage.uid().await, stage.kymas().get("sample").await.unwrap());
@@ -323,7 +323,7 @@ async fn after_a_restore_all_clusters_of_a_later_state_are_taken_over_at_once() 
 }
 
 #[tokio::test]
-async fn a_cluster_gets_its_initial_set_back_and_only_when_that_is_said() {
+async fn reset_restores_the_initial_modules_only_if_confirmed() {
     let stage = Stage::new("reset").await;
     stage.access(&stage.user(everything()).await).await;
     let spec = json!({"spec": {"modules": [{"name": "keda"}, {"name": "nats", "channel": "fast"}]}});

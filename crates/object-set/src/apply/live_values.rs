@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn unchanged_live_values_are_kept_and_others_are_the_desired_ones() {
+    fn owned_live_values_are_kept_and_others_are_as_desired() {
         let live = live(
             &json!({"f:data": {".": {}, "f:password": {}, "f:gone": {}}}),
             &json!({"data": {"password": "old", "level": "edited", "theirs": "x"}}),

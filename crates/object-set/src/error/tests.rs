@@ -131,7 +131,7 @@ fn only_wholly_immutable_refusals_are_immutable() {
 }
 
 #[test]
-fn a_refusal_reads_the_same_in_whichever_order_the_answer_names_the_paths() {
+fn refusal_reads_the_same_for_any_order_of_its_paths() {
     let fields = [
         "spec.e", "spec.a", "spec.d", "spec.b", "spec.c", "spec.j", "spec.i", "spec.h", "spec.g", "spec.f",
         "spec.k",

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_taken_where_our_manager_marked_it_for_another_owner() {
+    fn object_marked_by_own_manager_for_another_owner_is_taken() {
         let labelled = |owner: &str, manager: &str| {
             let fields = json!({"f:metadata": {"f:labels": {"f:l": {}}}});
             let mut found = metadata(vec![entry(manager, "Apply", None, fields)]);

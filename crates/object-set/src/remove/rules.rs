@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_kubernetes_and_own_ones_allow_the_namespace_deletion() {
+    fn kubernetes_and_own_objects_allow_namespace_deletion() {
         let crd = Identity::new("apiextensions.k8s.io", "CustomResourceDefinition", None, "as.removed.io");
         let inventory: Inventory = [(crd, Entry::default())].into_iter().collect();
         let (us, protection) = (us(), Protection::of_kubernetes());

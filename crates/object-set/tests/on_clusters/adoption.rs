@@ -39,7 +39,7 @@ async fn an_object_of_another_live_owner_is_left_alone() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_hook_of_the_owner_becomes_an_ordinary_object_without_adoption() -> Result<()> {
+async fn hook_of_the_owner_becomes_an_object_without_adoption() -> Result<()> {
     let mut story = Story::begin("hook").await?;
     story.adopt = AdoptionPolicy::Never;
     let owner = story.ownership.owner.clone();
@@ -97,7 +97,7 @@ async fn of_owners_that_come_at_the_same_time_one_has_the_object() -> Result<()>
 }
 
 #[tokio::test]
-async fn an_object_of_another_operator_is_left_alone_though_its_owner_is_not_known() -> Result<()> {
+async fn object_of_another_operator_with_unknown_owner_is_unchanged() -> Result<()> {
     let mut story = Story::begin("operators").await?;
     let mut greeting = story.neighbour("1.0.0");
     greeting.ownership.manager = "greeting".into();

@@ -40,7 +40,7 @@ const ENV_WITH_DUPLICATES: &str =
     "[{name: FOO, value: foo}, {name: BAR, value: $(FOO)}, {name: FOO, value: foo-$(FOO)}]";
 
 #[tokio::test]
-async fn a_list_that_means_something_else_without_duplicates_is_as_written() -> Result<()> {
+async fn list_that_changes_meaning_without_duplicates_is_as_written() -> Result<()> {
     let mut story = Story::begin("as-written").await?;
     let ports = "[{containerPort: 80, name: http}, {containerPort: 80, name: metrics}]";
     let applied = story.apply(&deployment("x:1", ENV_WITH_DUPLICATES, ports)).await?;

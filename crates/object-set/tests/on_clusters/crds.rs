@@ -51,7 +51,7 @@ async fn a_crd_and_its_objects_come_in_one_apply_and_go_in_order() -> Result<()>
 }
 
 #[tokio::test]
-async fn a_crd_that_is_refused_beside_one_that_is_not_holds_up_what_comes_after() -> Result<()> {
+async fn refused_crd_beside_a_good_one_delays_later_objects() -> Result<()> {
     let mut story = Story::begin("refused").await?;
     let groups = ["good", "odd"].map(|name| format!("{}-{name}.io", story.namespace));
     let odd = crd(&groups[1], &["v1"]).replace("scope: Namespaced", "scope: Nowhere");
@@ -105,7 +105,7 @@ async fn a_kind_that_is_missing_holds_up_only_its_objects_and_heals() -> Result<
 }
 
 #[tokio::test]
-async fn of_two_owners_the_higher_version_writes_a_crd_and_the_last_one_takes_it_away() -> Result<()> {
+async fn higher_of_two_owners_writes_a_crd_and_last_owner_deletes_it() -> Result<()> {
     let mut story = Story::begin("shared").await?;
     let group = format!("{}.io", story.namespace);
     let mut neighbour = story.neighbour("2.0.0");
@@ -140,7 +140,7 @@ async fn of_two_owners_the_higher_version_writes_a_crd_and_the_last_one_takes_it
 }
 
 #[tokio::test]
-async fn of_owners_that_come_at_the_same_time_none_overwrites_the_crd_of_the_other() -> Result<()> {
+async fn concurrent_owners_do_not_overwrite_the_crd_of_the_other() -> Result<()> {
     let mut story = Story::begin("racing").await?;
     let mut neighbour = story.neighbour("2.0.0");
     let groups: Vec<String> = (0..6).map(|number| format!("g{number}.{}.io", story.namespace)).collect();
@@ -191,7 +191,7 @@ async fn a_crd_stays_while_objects_exist_or_when_it_was_there_before() -> Result
 }
 
 #[tokio::test]
-async fn a_crd_that_stays_after_an_interrupted_removal_accepts_objects() -> Result<()> {
+async fn crd_kept_by_an_interrupted_removal_accepts_objects() -> Result<()> {
     let mut story = Story::begin("interrupted").await?;
     let group = format!("{}.io", story.namespace);
     story.apply(&crd(&group, &["v1"])).await?;
@@ -262,7 +262,7 @@ async fn a_stored_version_is_not_removed_before_objects_are_rewritten() -> Resul
 }
 
 #[tokio::test]
-async fn a_crd_that_is_made_once_is_made_where_it_is_missing_and_never_changed() -> Result<()> {
+async fn create_only_crd_is_created_if_missing_and_never_changed() -> Result<()> {
     let mut story = Story::begin("once").await?;
     let group = format!("{}.io", story.namespace);
     story.made_once = [crd_id(&group)].into();

@@ -66,7 +66,7 @@ async fn status_and_scale_by_others() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_equal_value_applied_by_another_manager_is_no_drift_until_it_changes() -> Result<()> {
+async fn equal_value_of_another_manager_is_no_drift_until_it_changes() -> Result<()> {
     let mut story = Story::begin("coowner").await?;
     story.apply(&config_map("a", "1")).await?;
     let id = story.config_map("a");

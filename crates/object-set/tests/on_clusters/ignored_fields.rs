@@ -100,7 +100,7 @@ fn deployment(replicas: &str, images: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn a_newly_ignored_field_keeps_its_value_until_the_rule_is_removed() -> Result<()> {
+async fn newly_ignored_field_keeps_its_value_until_rule_is_removed() -> Result<()> {
     let mut story = Story::begin("letgo").await?;
     story.apply(&deployment("replicas: 3", &["x:1"])).await?;
     story.ignored_fields = rules(&["/spec/replicas"])?;
@@ -149,7 +149,7 @@ async fn an_item_of_a_list_is_the_one_that_the_set_has_there() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_part_of_a_list_that_changes_as_a_whole_is_refused_and_the_whole_is_not() -> Result<()> {
+async fn part_of_an_atomic_list_cannot_be_ignored_but_the_list_can() -> Result<()> {
     let mut story = Story::begin("atomic").await?;
     let name = story.namespace.clone();
     let role = format!(
@@ -249,7 +249,7 @@ async fn replicas_belong_to_the_manager_that_scales_the_workload() -> Result<()>
 }
 
 #[tokio::test]
-async fn an_autoscaler_of_the_set_has_the_replicas_and_gives_them_back_when_it_goes() -> Result<()> {
+async fn autoscaler_of_the_set_owns_replicas_until_it_is_removed() -> Result<()> {
     let mut story = Story::begin("autoscaler").await?;
     let autoscaler = "---\napiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: h}\nspec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: d}, minReplicas: 1, maxReplicas: 9}\n";
     let with = |image: &str| format!("{}{autoscaler}", deployment("replicas: 2", &[image]));

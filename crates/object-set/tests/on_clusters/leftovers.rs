@@ -177,7 +177,7 @@ async fn services_change_their_type_and_back() -> Result<()> {
 }
 
 #[tokio::test]
-async fn egress_rules_of_a_network_policy_count_from_the_next_version_on() -> Result<()> {
+async fn egress_rules_of_network_policy_count_from_the_next_version() -> Result<()> {
     let mut story = Story::begin("egress").await?;
     let policy = |rules: &str| {
         format!(

@@ -70,7 +70,7 @@ async fn namespaces_are_filled_in_by_scope() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_secret_with_string_data_and_a_workload_with_defaults_do_not_drift() -> Result<()> {
+async fn secret_string_data_and_workload_defaults_do_not_drift() -> Result<()> {
     let mut story = Story::begin("defaults").await?;
     let text = r"
 apiVersion: v1

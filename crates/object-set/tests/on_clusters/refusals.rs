@@ -72,7 +72,7 @@ async fn invalid_objects_are_refused_by_path_and_hold_up_later_stages() -> Resul
 }
 
 #[tokio::test]
-async fn an_item_that_another_manager_keeps_is_named_and_goes_with_that_manager() -> Result<()> {
+async fn item_kept_by_another_manager_is_named_and_removed_with_it() -> Result<()> {
     let mut story = Story::begin("kept-port").await?;
     let service = |port: u16| {
         format!(
@@ -133,7 +133,7 @@ async fn objects_are_sent_up_to_the_limit_of_api_servers() -> Result<()> {
 }
 
 #[tokio::test]
-async fn protected_objects_are_out_of_reach_and_what_is_in_protected_namespaces_is_not() -> Result<()> {
+async fn protected_objects_are_refused_but_namespace_content_is_not() -> Result<()> {
     let mut story = Story::begin("protected").await?;
     let role = |name: &str| {
         format!(
@@ -176,7 +176,7 @@ async fn a_namespace_that_is_not_there_is_no_missing_kind() -> Result<()> {
 }
 
 #[tokio::test]
-async fn objects_not_sent_before_the_deadline_are_sent_by_the_next_run() -> Result<()> {
+async fn objects_unsent_at_the_deadline_are_sent_by_the_next_run() -> Result<()> {
     let mut story = Story::begin("late").await?;
     let text = format!("{}{}", config_map("a", "1"), config_map("b", "1"));
     story.until = Some(std::time::Instant::now());

@@ -74,7 +74,7 @@ async fn a_namespace_with_desired_objects_stays_after_it_left_the_set() -> Resul
 }
 
 #[tokio::test]
-async fn a_prune_of_all_that_is_in_a_namespace_leaves_the_claims_and_the_namespace() -> Result<()> {
+async fn prune_of_a_whole_namespace_leaves_claims_and_namespace() -> Result<()> {
     let mut story = Story::begin("moves").await?;
     let (old, new) = (format!("{}-old", story.namespace), format!("{}-new", story.namespace));
     story.apply(&shop(&old)).await?;
@@ -200,7 +200,7 @@ async fn a_namespace_with_objects_of_an_outside_controller_stays() -> Result<()>
 }
 
 #[tokio::test]
-async fn a_namespace_with_a_users_object_or_from_before_stays_without_our_labels() -> Result<()> {
+async fn preexisting_or_used_namespace_stays_without_owner_labels() -> Result<()> {
     let mut story = Story::begin("foreign").await?;
     let made = format!("{}-made", story.namespace);
     let before = story.namespace.clone();
@@ -266,7 +266,7 @@ async fn owners_share_a_namespace_and_users_labels_win() -> Result<()> {
 }
 
 #[tokio::test]
-async fn of_owners_that_leave_at_the_same_time_one_takes_away_what_they_shared() -> Result<()> {
+async fn one_of_owners_removed_concurrently_deletes_shared_objects() -> Result<()> {
     let mut story = Story::begin("leaving").await?;
     let mut neighbour = story.neighbour("1.0.0");
     let names: Vec<String> = (0..10).map(|number| format!("{}-{number}", story.namespace)).collect();
@@ -462,7 +462,7 @@ async fn a_search_for_owned_objects_skips_unavailable_groups() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_group_that_goes_down_is_known_as_such_from_its_first_refusal_on() -> Result<()> {
+async fn failing_group_is_unknown_from_its_first_refusal() -> Result<()> {
     let told = [silent_group("Current"), silent_group("Stale")];
     let (_target, cluster) = silent_target(&told).await?;
     let inventory = inventory_of(&["silent.io"]);

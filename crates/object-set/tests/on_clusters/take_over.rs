@@ -84,7 +84,7 @@ async fn installed(story: &Story, former: &Former, name: &str) -> Result<ConfigM
 }
 
 #[tokio::test]
-async fn objects_of_every_system_get_the_desired_state_and_keep_additions() -> Result<()> {
+async fn adoption_from_every_system_applies_and_keeps_additions() -> Result<()> {
     let mut story = Story::begin("formers").await?;
     story.take_over = vec!["declarative.kyma-project.io/applier"];
     for (number, former) in formers().iter().enumerate() {
@@ -280,7 +280,7 @@ async fn leftovers_are_pruned_only_if_they_belong_to_the_release() -> Result<()>
 }
 
 #[tokio::test]
-async fn the_label_by_which_argo_cd_finds_an_object_goes_though_all_else_stays() -> Result<()> {
+async fn argo_cd_tracking_label_is_removed_while_all_else_stays() -> Result<()> {
     let mut story = Story::begin("by-label").await?;
     story.foreign = ForeignObjectPolicy::KeepContent;
     let wished = |name: &str, instance: Option<&str>| {

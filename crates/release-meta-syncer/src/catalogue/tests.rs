@@ -67,7 +67,7 @@ fn everything_public_is_copied() {
 }
 
 #[test]
-fn e23_beta_and_internal_versions_need_the_same_label_and_take_their_channels_along() {
+fn e23_beta_and_internal_versions_and_channels_need_their_label() {
     for label in [labels::BETA, labels::INTERNAL] {
         let catalogue = catalogue(
             vec![template("keda", "1.0.0", &json!({})), template("keda", "2.0.0", &labelled(label))],
@@ -105,7 +105,7 @@ fn e19_mandatory_modules_are_not_in_the_targets_catalogue() {
 }
 
 #[test]
-fn e44_restricted_modules_show_themselves_to_those_whom_the_selector_admits() {
+fn e44_restricted_modules_are_visible_where_selector_matches() {
     let with = |selector: Value| {
         let mut spec = channels(&[("regular", "1.0.0")]);
         spec["kymaSelector"] = selector;
@@ -235,7 +235,7 @@ fn the_selector_of_a_release_is_not_copied() {
 }
 
 #[test]
-fn a_release_whose_templates_are_lost_is_told_from_one_that_is_hidden() {
+fn release_with_lost_templates_differs_from_a_hidden_one() {
     let keys = ["keda", "gone"].map(|name| Key { kind: Kind::Release, name: name.into() });
     let mut catalogue = catalogue(
         vec![template("keda", "1.0.0", &labelled(labels::BETA)), template("gone", "1.0.0", &json!({}))],
@@ -271,7 +271,7 @@ fn restricted_to_gold() -> Value {
 }
 
 #[test]
-fn restricted_release_hides_templates_that_only_their_name_assigns() {
+fn restricted_release_hides_templates_assigned_only_by_name() {
     let templates = || {
         vec![
             unlabelled("keda-1.0.0", &Value::Null),
@@ -286,7 +286,7 @@ fn restricted_release_hides_templates_that_only_their_name_assigns() {
 }
 
 #[test]
-fn mandatory_release_hides_a_template_that_only_its_name_assigns() {
+fn mandatory_release_hides_template_assigned_only_by_name() {
     let mandatory = json!({"mandatory": {"version": "1.0.0"}});
     let catalogue =
         catalogue(vec![unlabelled("keda-1.0.0", &Value::Null)], vec![release("keda", &mandatory)]);
@@ -294,7 +294,7 @@ fn mandatory_release_hides_a_template_that_only_its_name_assigns() {
 }
 
 #[test]
-fn restricted_release_hides_no_template_whose_spec_contradicts_its_name() {
+fn restricted_release_hides_no_template_with_contradicting_spec() {
     let other_module = json!({"metadata": {"name": "keda-1.0.0"}});
     let catalogue = catalogue(
         vec![template("other", "1.0.0", &other_module), unlabelled("keda-1.1.0", &json!("3.0.0"))],
@@ -304,7 +304,7 @@ fn restricted_release_hides_no_template_whose_spec_contradicts_its_name() {
 }
 
 #[test]
-fn restricted_release_hides_unlisted_versions_that_only_their_name_assigns() {
+fn restricted_release_hides_unlisted_versions_assigned_by_name() {
     let templates = vec![
         unlabelled("keda-2.0.0", &Value::Null),
         unlabelled("keda-3.0.0", &json!("3.0.0")),
@@ -317,7 +317,7 @@ fn restricted_release_hides_unlisted_versions_that_only_their_name_assigns() {
 }
 
 #[test]
-fn template_is_hidden_if_two_hidden_releases_assign_the_same_name() {
+fn template_is_hidden_if_two_hidden_releases_assign_its_name() {
     for version in ["1.0.0", "x-1.0.0"] {
         let catalogue = catalogue(
             vec![unlabelled("keda-x-1.0.0", &json!(version))],
@@ -346,7 +346,7 @@ fn with_custom_names(names: &[&str]) -> Catalogue {
 }
 
 #[test]
-fn requested_deletion_of_a_template_with_a_custom_name_is_recognised() {
+fn requested_deletion_of_custom_named_template_is_recognised() {
     let keda = key(Kind::Release, "keda");
     let regular = key(Kind::Template, "keda-regular");
     let mut catalogue = with_custom_names(&["keda-regular"]);
@@ -419,7 +419,7 @@ fn oldest_requested_deletion_is_forgotten_first() {
 }
 
 #[test]
-fn change_of_the_catalogue_is_noticed_by_the_next_look_for_lost_templates() {
+fn catalogue_change_is_noticed_by_next_lost_template_check() {
     let keda = key(Kind::Release, "keda");
     let mut catalogue = with_custom_names(&[]);
     assert!(catalogue.has_lost_templates(&keda));

@@ -251,7 +251,7 @@ async fn deletion_is_classified_once_the_hub_answers_again() -> Result<()> {
 }
 
 #[tokio::test]
-async fn access_that_does_not_work_is_told_by_reason_and_mended_without_a_restart() -> Result<()> {
+async fn broken_access_is_reported_and_repaired_without_a_restart() -> Result<()> {
     let stage = Stage::start().await?;
     publish(&stage).await?;
     stage.on_hub::<Kyma>()?.create(&PostParams::default(), &kyma("a")?).await?;

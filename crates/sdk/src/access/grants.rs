@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nobody_uses_are_not_kept_for_ever_and_those_in_use_are() {
+    fn unused_grant_names_are_dropped_and_used_ones_are_kept() {
         let grants = Grants::default();
         let used = grants.grant_for("used");
         for number in 0..10 * MIN_CLEANUP_SIZE {

@@ -32,7 +32,7 @@ fn reference() -> SecretKeyRef {
 }
 
 #[tokio::test]
-async fn a_change_of_the_secret_withdraws_what_was_taken_from_it_before_it_is_told() -> Result<()> {
+async fn secret_change_withdraws_targets_before_it_is_announced() -> Result<()> {
     let (_server, access) = hub().await?;
     access.applied(secret(1));
     let first = access.target(&reference()).await?;
@@ -63,7 +63,7 @@ async fn targets_of_a_deleted_secret_leave_the_cache() -> Result<()> {
 }
 
 #[tokio::test]
-async fn all_who_ask_at_once_before_the_target_is_known_cost_two_reads() -> Result<()> {
+async fn concurrent_requests_for_an_unknown_target_cost_two_reads() -> Result<()> {
     let (server, access) = hub().await?;
     let (reference, asked) = (reference(), 50);
     let all = (0..asked).map(|_| access.target(&reference));

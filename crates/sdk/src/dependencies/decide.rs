@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_that_cannot_be_evaluated_names_the_possible_causes() {
+    fn unevaluable_expression_names_the_possible_causes() {
         let text = describe(&unmet(UnmetReason::Unclear));
         for cause in ["not valid CEL", "reads a field", "unknown function"] {
             assert!(text.contains(cause), "{text}");
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_time_nothing_is_installed_and_later_only_a_change_waits() {
+    fn missing_dependency_blocks_first_install_then_only_changes() {
         let missing = [unmet(UnmetReason::Absent)];
         let DependencyEffect::Blocked { failure, state } = decide(&missing, None, false) else {
             panic!("held back")

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_proxy_of_the_environment_is_for_servers_that_no_proxy_does_not_cover() {
+    fn environment_proxy_is_used_for_servers_outside_no_proxy() {
         let rows = [
             ("https://hub.example:6443", "", true),
             ("https://hub.example:6443", "example", false),

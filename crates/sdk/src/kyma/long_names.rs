@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn label_value_leads_back_to_a_long_name_while_its_kyma_is_there() {
+    fn label_value_maps_to_a_long_name_while_its_kyma_exists() {
         let (names, long) = (LongNames::default(), "k".repeat(70));
         names.add("short");
         names.add(&long);

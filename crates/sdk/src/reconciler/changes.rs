@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_became_unreadable_is_not_gone_in_the_next_list() {
+    fn object_that_became_unreadable_is_not_gone_in_the_next_list() {
         let (store, mut writer) = reflector::store::<ConfigMap>();
         let told = Arc::new(Mutex::new(vec![]));
         let heard = Arc::clone(&told);

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repetition_is_no_news_and_a_change_or_another_object_of_the_name_is() {
+    fn event_filter_passes_changes_and_new_objects_not_repetitions() {
         let mut filter = EventFilter::default();
         assert_eq!(changed_names(&mut filter, list(&[map("a", "1", 1), map("b", "2", 1)])), ["a", "b"]);
         assert!(changed_names(&mut filter, [Event::Apply(map("a", "1", 1))]).is_empty(), "a write of status");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn news_of_a_list_waits_for_its_end_and_one_that_broke_off_takes_nothing_away() {
+    fn list_changes_wait_for_its_end_and_broken_list_drops_nothing() {
         let mut filter = EventFilter::default();
         changed_names(&mut filter, list(&[map("a", "1", 1)]));
         let broken = [Event::Init, Event::InitApply(map("b", "2", 1))];

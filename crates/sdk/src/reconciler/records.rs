@@ -175,7 +175,7 @@ mod tests {
     const RESYNC: Duration = Duration::from_secs(100);
 
     #[test]
-    fn a_pass_that_did_not_get_through_leaves_the_verification_to_a_later_one() {
+    fn incomplete_pass_leaves_the_verification_to_a_later_one() {
         let records = Records::default();
         let start = Instant::now();
         let (at, seconds) = (|seconds| start + Duration::from_secs(seconds), Duration::from_secs);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_waits_since_the_first_event_that_asked_for_it_and_knows_of_the_last() {
+    fn pass_records_first_and_last_event_that_requested_it() {
         let records = Records::default();
         assert_eq!(records.begins("a", Instant::now()).first_request, None, "only time led to it");
         records.record_request("a");

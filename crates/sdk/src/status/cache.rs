@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_that_began_before_goes_by_what_it_wrote_although_the_watch_has_caught_up() {
+    fn earlier_pass_uses_its_own_write_although_watch_caught_up() {
         let mut cache = StatusCache::default();
         let old = seen(4, &status("Processing"));
         let key = ObjectRef::from_obj(&old);

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn work_under_way_waits_once_for_a_second_and_all_else_not_at_all() {
+    fn progress_report_waits_once_for_a_second_and_others_never() {
         let mut held = DelayedReports::default();
         let (of, start) = (of("u", 1), Instant::now());
         let (working, ready) = (report(Reason::Progressing, json!({})), report(Reason::Ready, json!({})));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn that_a_request_was_followed_does_not_wait_or_it_would_be_followed_twice() {
+    fn report_of_a_handled_request_is_not_delayed() {
         let handled = report(Reason::Progressing, json!({HANDLED: "now"}));
         assert_eq!(DelayedReports::default().hold(&of("u", 1), &handled, Instant::now()), None);
     }

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_and_what_came_after_the_last_word_was_not_missed() {
+    fn delivered_and_later_events_do_not_count_as_missed() {
         let mut delivered = started();
         delivered.applied(&object("b", 6));
         delivered.deleted(&object("a", 7));

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_is_served_within_a_moment_is_seen_within_a_moment() {
+    fn new_kind_is_noticed_within_a_delay_proportional_to_its_wait() {
         let moment = Duration::from_millis(150);
         for jitter in [0.0, 0.5, 1.0] {
             assert!(tries(jitter).take_while(|at| *at < moment).count() >= 3, "{jitter}");

@@ -61,7 +61,7 @@ async fn a_read_finds_no_object_only_if_the_answer_names_it() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_finalizer_counts_as_removed_only_if_the_answer_names_the_object() -> Result<()> {
+async fn finalizer_counts_as_removed_only_if_answer_names_the_object() -> Result<()> {
     for (name, answer) in without_proof() {
         let (_server, maps) = cluster(answer).await?;
         let patch = remove_finalizer(&live(), "mine").unwrap();
@@ -76,7 +76,7 @@ async fn a_finalizer_counts_as_removed_only_if_the_answer_names_the_object() -> 
 }
 
 #[tokio::test]
-async fn the_gate_reports_an_object_as_gone_only_if_the_answer_names_it() -> Result<()> {
+async fn gate_reports_object_as_gone_only_if_the_answer_names_it() -> Result<()> {
     let (kind, live) = (ApiResource::erase::<ConfigMap>(&()), live());
     let gate = DeleteGate::uncounted(&PausedOperations::default());
     for (name, answer) in without_proof() {

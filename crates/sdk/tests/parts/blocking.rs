@@ -58,7 +58,7 @@ fn blocking(kind: &str, own: &[String]) -> Blocking {
 }
 
 #[tokio::test]
-async fn objects_of_users_are_found_in_all_namespaces_and_our_own_do_not_count() -> Result<()> {
+async fn user_objects_in_all_namespaces_block_and_own_ones_do_not() -> Result<()> {
     let cluster = cluster().await?;
     install_samples(&cluster).await?;
     let (one, two) = (cluster.namespace("one").await?, cluster.namespace("two").await?);

@@ -97,7 +97,7 @@ async fn nothing_is_deleted_while_a_pause_holds() -> Result<()> {
 }
 
 #[tokio::test]
-async fn pause_that_the_garbage_collector_may_have_deleted_still_holds() -> Result<()> {
+async fn pause_possibly_deleted_by_garbage_collector_still_holds() -> Result<()> {
     let hub = cluster().await?;
     let namespace = hub.namespace("gate-garbage").await?;
     let runtime = runtime(&hub, &namespace).await?;

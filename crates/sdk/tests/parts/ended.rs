@@ -104,7 +104,7 @@ async fn delete(components: &Api<HelmComponent>) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_component_is_not_let_go_where_the_order_to_remove_its_module_comes_meanwhile() -> Result<()> {
+async fn component_keeps_finalizer_if_deletion_request_is_concurrent() -> Result<()> {
     let hub = cluster().await?;
     serve(&hub.client()?, &crds::helm_component()).await?;
     let namespace = hub.namespace("overtaken").await?;

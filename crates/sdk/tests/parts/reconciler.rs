@@ -160,7 +160,7 @@ async fn panic_for_one_object_fails_its_reconcile_alone() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_pass_that_only_waits_for_a_first_answer_takes_no_back_off_back() -> Result<()> {
+async fn pass_that_awaits_first_answer_does_not_reset_the_backoff() -> Result<()> {
     let stage = Stage::new("answer", |_, times| async move {
         if times.is_multiple_of(2) {
             return Err(Failure::new(Reason::HubUnavailable, "not yet"));
@@ -193,7 +193,7 @@ async fn only_changes_of_what_decides_come_back() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_no_event_touched_is_verified_and_its_repairs_are_counted() -> Result<()> {
+async fn unchanged_objects_are_verified_and_repairs_are_counted() -> Result<()> {
     let resync = Duration::from_secs(1);
     let stage = Stage::with_resync("verify", resync, |_, _| async { Ok(Wait::Event) }).await?;
     stage.put("a", json!({}), json!({})).await?;
@@ -224,7 +224,7 @@ async fn what_no_event_touched_is_verified_and_its_repairs_are_counted() -> Resu
 }
 
 #[tokio::test]
-async fn a_reconcile_that_hangs_is_cut_off_and_costs_no_more_than_its_slot() -> Result<()> {
+async fn hanging_reconcile_is_cancelled_and_costs_only_its_slot() -> Result<()> {
     let running = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
     let counted = Arc::clone(&running);
     let set = |settings: &mut Settings| {

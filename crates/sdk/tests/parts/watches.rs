@@ -109,7 +109,7 @@ impl Front {
 }
 
 #[tokio::test]
-async fn a_quiet_stream_is_verified_by_a_list_of_its_own_without_a_gap() -> Result<()> {
+async fn quiet_watch_is_verified_by_a_separate_list_without_a_gap() -> Result<()> {
     let cluster = cluster().await?;
     let namespace = cluster.namespace("verified").await?;
     let target = target("verified", cluster.admin())?;
@@ -325,7 +325,7 @@ async fn an_expired_watch_is_listed_anew_and_nothing_is_missed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_stream_that_broke_off_in_the_future_of_its_target_is_listed_anew() -> Result<()> {
+async fn watch_that_broke_ahead_of_a_restored_target_is_relisted() -> Result<()> {
     let Front { cluster, namespace, server, path } = Front::of("restored").await?;
     // An event that the target sent before it was restored to an earlier state.
     let lost = json!({"type": "ADDED", "object": {
@@ -404,7 +404,7 @@ async fn a_silent_stream_is_not_trusted() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_stream_that_may_list_and_not_watch_says_why_and_does_not_seem_to_recover() -> Result<()> {
+async fn refused_watch_names_reason_and_a_list_alone_is_no_recovery() -> Result<()> {
     let Front { cluster, namespace, server, path } = Front::of("refused").await?;
     server.always(RequestMatcher::watch(&path), Answer::failure(403, "Forbidden", "no"));
     let target = target("refused", server.access())?;

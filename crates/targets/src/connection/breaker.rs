@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn probe_delays_double_to_five_minutes_and_are_jittered_downwards() {
+    fn probe_delays_double_to_five_minutes_with_downward_jitter() {
         let now = Instant::now();
         let mut breaker = tripped(now);
         let delays: Vec<_> = (0..7).map(|_| breaker.probed(false, now, 1.0)).collect();

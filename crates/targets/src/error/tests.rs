@@ -140,7 +140,7 @@ fn a_refusal_names_the_policy_or_quota_and_nothing_else() {
 }
 
 #[test]
-fn of_many_causes_the_same_ones_are_shown_in_whichever_order_they_come() {
+fn same_causes_are_shown_whatever_their_order() {
     let cause = |field: &str| json!({"reason": "FieldValueInvalid", "message": PLANTED, "field": field});
     let shown = |fields: [&str; 4]| {
         let details = details(&json!({"causes": fields.map(cause)}));

@@ -73,7 +73,7 @@ fn the_hub_is_never_its_own_target() {
 }
 
 #[test]
-fn the_second_kyma_on_a_target_is_refused_and_told_about_the_first() {
+fn second_kyma_on_a_target_is_refused_and_names_the_first() {
     let second = Claim { kyma: Some(kyma("b", "uid-b")), ..claim() };
     let expected = Verdict::TargetInUse { kyma: "kcp-system/a".into(), other_hub: false };
     assert_eq!(compare(&second, &TargetRecord::default(), &found(Some(ours(1)))), expected);
@@ -106,7 +106,7 @@ fn a_raised_epoch_is_written_to_the_target() {
 }
 
 #[test]
-fn an_older_minor_of_the_operator_is_stopped_and_a_newer_one_signs() {
+fn older_operator_minor_is_blocked_and_newer_one_writes_stamp() {
     let at = |version: &str| Claim { version: version.into(), ..claim() };
     let present = found(Some(ours(1)));
     let older = Verdict::StampMismatch(Mismatch::NewerOperator);
@@ -280,7 +280,7 @@ fn a_damaged_fencing_generation_does_not_become_the_hubs() {
 }
 
 #[test]
-fn a_first_contact_takes_the_fencing_generation_of_its_own_stamp() {
+fn first_contact_takes_fencing_generation_of_its_own_stamp() {
     let (_, found) = at_generations("", "7-a");
     let Verdict::FirstContact { record, .. } = compare(&claim(), &TargetRecord::default(), &found) else {
         panic!()

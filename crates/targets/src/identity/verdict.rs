@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_shows_no_text_of_the_targets_but_the_name_of_a_kyma() {
+    fn refusal_shows_no_text_of_the_target_except_a_kyma_name() {
         let in_use =
             |kyma: &str, other_hub| Verdict::TargetInUse { kyma: kyma.to_owned(), other_hub }.to_string();
         assert_eq!(in_use("kcp-system/sample", false), "the target belongs to Kyma kcp-system/sample");

@@ -112,7 +112,7 @@ async fn read(client: kube::Client) -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_account_is_on_every_call_for_a_component_and_shared_streams_only_read() -> Result<()> {
+async fn component_calls_impersonate_and_shared_streams_only_read() -> Result<()> {
     let server = ScriptedServer::start().await?;
     server.always(RequestMatcher::any(), config_map());
     let target = target(&targets(loopback()), server.access())?;
@@ -154,7 +154,7 @@ async fn proxy_once(listener: TcpListener) -> Result<String> {
 }
 
 #[tokio::test]
-async fn an_allowed_proxy_is_tunneled_through_and_judged_like_a_target() -> Result<()> {
+async fn allowed_proxy_is_tunneled_through_and_checked_like_a_target() -> Result<()> {
     let server = ScriptedServer::start().await?;
     server.always(RequestMatcher::any(), config_map());
     let listener = TcpListener::bind("127.0.0.1:0").await?;

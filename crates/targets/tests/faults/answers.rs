@@ -18,7 +18,7 @@ use crate::{CALL, PLANTED, fails, limits, loopback, short_calls, target, targets
 const UNBOUNDED: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-async fn every_fault_is_bounded_and_told_by_reason_without_foreign_text() -> Result<()> {
+async fn every_fault_is_bounded_and_reported_without_foreign_text() -> Result<()> {
     let server = ScriptedServer::start().await?;
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": PLANTED.repeat(100)}});
     let rows = [

@@ -18,7 +18,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn after_three_failures_calls_cost_nothing_and_recovery_is_announced() -> Result<()> {
+async fn three_failures_suspend_calls_and_recovery_is_announced() -> Result<()> {
     let server = ScriptedServer::start().await?;
     server.always(RequestMatcher::any(), Answer::reset());
     let targets = targets(loopback());
@@ -46,7 +46,7 @@ async fn after_three_failures_calls_cost_nothing_and_recovery_is_announced() -> 
 }
 
 #[tokio::test]
-async fn server_errors_of_one_api_do_not_suspend_a_target_whose_readyz_is_good() -> Result<()> {
+async fn errors_of_one_api_do_not_suspend_target_with_good_readyz() -> Result<()> {
     let server = ScriptedServer::start().await?;
     server.always(RequestMatcher::path("/readyz"), Answer::raw("ok"));
     server
@@ -64,7 +64,7 @@ async fn server_errors_of_one_api_do_not_suspend_a_target_whose_readyz_is_good()
 }
 
 #[tokio::test]
-async fn credentials_that_are_refused_are_held_back_until_they_are_taken() -> Result<()> {
+async fn refused_credentials_suspend_calls_until_they_are_accepted() -> Result<()> {
     let server = ScriptedServer::start().await?;
     server.always(RequestMatcher::any(), Answer::failure(401, "Unauthorized", "who is that?"));
     let targets = targets(loopback());
@@ -87,7 +87,7 @@ async fn credentials_that_are_refused_are_held_back_until_they_are_taken() -> Re
 }
 
 #[tokio::test]
-async fn a_rotated_secret_is_used_at_once_though_the_old_credentials_were_refused() -> Result<()> {
+async fn rotated_secret_is_used_at_once_after_refused_credentials() -> Result<()> {
     let server = ScriptedServer::start().await?;
     server.next(3, RequestMatcher::any(), Answer::failure(401, "Unauthorized", "who is that?"));
     server.always(RequestMatcher::path("/readyz"), Answer::failure(401, "Unauthorized", "who is that?"));
@@ -163,7 +163,7 @@ async fn calls_at_once_are_bounded() -> Result<()> {
 }
 
 #[tokio::test]
-async fn calls_that_wait_for_slow_ones_do_not_suspend_a_target_that_answers() -> Result<()> {
+async fn calls_queued_behind_slow_ones_do_not_suspend_the_target() -> Result<()> {
     let server = ScriptedServer::start().await?;
     // Each response takes two seconds, a quarter of the call timeout.
     let slow = Answer::slow_drip(&json!({"metadata": {}}), Duration::from_millis(133));
@@ -194,7 +194,7 @@ async fn calls_that_waited_while_a_target_was_found_dead_are_not_sent() -> Resul
 }
 
 #[tokio::test]
-async fn large_answers_that_wait_for_one_that_stalls_are_no_sign_of_a_dead_target() -> Result<()> {
+async fn large_answers_behind_a_stalled_one_do_not_suspend_the_target() -> Result<()> {
     const SIZE: usize = 2 * 1024 * 1024;
     let server = ScriptedServer::start().await?;
     server.always(
@@ -222,7 +222,7 @@ fn flood(size: usize) -> Answer {
 }
 
 #[tokio::test]
-async fn a_flood_of_events_is_read_no_faster_than_allowed_whatever_the_number_of_streams() -> Result<()> {
+async fn event_flood_is_read_at_allowed_rate_for_any_stream_count() -> Result<()> {
     const SIZE: usize = 512 * 1024;
     let server = ScriptedServer::start().await?;
     server.always(RequestMatcher::any(), flood(SIZE));
@@ -241,7 +241,7 @@ async fn a_flood_of_events_is_read_no_faster_than_allowed_whatever_the_number_of
 }
 
 #[tokio::test]
-async fn events_of_what_was_written_do_not_wait_but_those_of_dry_runs_do() -> Result<()> {
+async fn events_of_own_writes_are_not_throttled_except_dry_runs() -> Result<()> {
     const SIZE: usize = 64 * 1024;
     let server = ScriptedServer::start().await?;
     server.always(RequestMatcher::any().method("PATCH"), config_map());

@@ -179,7 +179,7 @@ async fn bursts_of_calls_keep_their_connections() -> Result<()> {
 }
 
 #[tokio::test]
-async fn servers_with_certificates_of_their_own_are_identified_a_bounded_number_of_times() -> Result<()> {
+async fn servers_with_own_certificates_cause_bounded_identifications() -> Result<()> {
     let closing = || config_map().header("connection", "close");
     let (first, second) = (server_with("first", closing()).await?, server_with("first", closing()).await?);
     let servers = [&first, &second];

@@ -44,7 +44,7 @@ async fn written_by(fixture: &Fixture, name: &str) -> Result<Option<String>> {
 }
 
 #[tokio::test]
-async fn a_default_resource_is_created_once_and_absent_after_its_deletion() -> Result<()> {
+async fn default_resource_is_created_once_and_absent_after_deletion() -> Result<()> {
     let mut fixture = Fixture::new("default-once").await?;
     fixture.create("once", with_default("once-default", "CreateAndDelete")).await?;
     fixture.until_state("once", State::Ready).await?;
@@ -83,7 +83,7 @@ async fn a_default_resource_is_created_once_and_absent_after_its_deletion() -> R
 }
 
 #[tokio::test]
-async fn a_default_resource_is_removed_with_its_component_unless_a_user_created_it() -> Result<()> {
+async fn component_removal_deletes_default_resource_unless_of_a_user() -> Result<()> {
     let fixture = Fixture::new("default-end").await?;
     fixture.ensure_target_namespace().await?;
     let maps = fixture.on_target::<ConfigMap>()?;

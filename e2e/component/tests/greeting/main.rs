@@ -146,7 +146,7 @@ async fn a_changed_spec_is_applied_and_a_suspended_one_is_not() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_pause_holds_for_what_it_names_and_no_longer_than_it_is_there() -> Result<()> {
+async fn pause_holds_only_for_its_scope_and_only_while_it_exists() -> Result<()> {
     let fixture = Fixture::new("pause").await?;
     let version = |version: &str| {
         let module = json!({"name": "greeting", "version": version});
@@ -209,7 +209,7 @@ async fn orphan_leaves_everything_and_an_order_removes_it() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_standalone_component_is_removed_by_its_deletion_but_not_with_its_namespace() -> Result<()> {
+async fn standalone_component_is_removed_by_deletion_not_by_namespace() -> Result<()> {
     let fixture = Fixture::new("alone").await?;
     for name in ["deleted", "swept-away"] {
         fixture.create(name, json!({"text": "Hello", "deletionPolicy": "Delete"})).await?;
@@ -248,7 +248,7 @@ async fn wrong_access_is_named_and_mended_without_a_restart() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_target_that_fails_is_named_and_work_goes_on_once_it_answers() -> Result<()> {
+async fn failing_target_is_named_and_work_resumes_once_it_answers() -> Result<()> {
     let fixture = Fixture::without_access("outage").await?;
     let server = ScriptedServer::in_front_of(&fixture.target).await?;
     server.always(
@@ -293,7 +293,7 @@ async fn the_hub_behind_an_access_secret_is_refused() -> Result<()> {
 }
 
 #[tokio::test]
-async fn without_a_reference_the_hub_is_the_target_only_where_that_is_meant() -> Result<()> {
+async fn hub_is_target_without_reference_only_in_single_cluster_mode() -> Result<()> {
     let fixture = Fixture::new("nowhere").await?;
     fixture.create_local("nowhere").await?;
     fixture.until_ready_says("nowhere", "AccessInvalid").await?;

@@ -72,7 +72,7 @@ mod tests {
 
     /// One test, since the limit is shared by the process.
     #[tokio::test(flavor = "multi_thread")]
-    async fn small_archives_are_unpacked_side_by_side_and_large_ones_two_at_a_time() {
+    async fn small_archives_unpack_concurrently_large_ones_two_at_a_time() {
         let all = Arc::new(Barrier::new(8));
         let small = (0..8).map(|_| {
             let all = all.clone();

@@ -60,7 +60,7 @@ mod tests {
     const UNREADABLE: &str = "-----BEGIN CERTIFICATE-----\nAQID\n-----END CERTIFICATE-----\n";
 
     #[test]
-    fn an_unreadable_certificate_leaves_the_others_of_a_bundle_in_use() {
+    fn unreadable_certificate_leaves_others_of_a_bundle_in_use() {
         let authority = || {
             let params = rcgen::CertificateParams::new(vec!["registry.example".to_owned()]).unwrap();
             params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem()

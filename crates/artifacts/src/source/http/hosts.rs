@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn known_registries_send_blobs_to_their_own_stores_and_no_other_registry_does() {
+    fn only_known_registries_may_redirect_blobs_to_their_stores() {
         let hub_store = "https://docker-images-prod.6aa30f8b.r2.cloudflarestorage.com/x";
         let rows = [
             ("https://registry-1.docker.io/v2/", hub_store, true),

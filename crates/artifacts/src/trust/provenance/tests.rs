@@ -69,7 +69,7 @@ fn provenance(archive: Digest, by: &impl SigningKey) -> String {
 }
 
 #[test]
-fn provenance_counts_for_its_archive_by_a_key_or_a_subkey_of_the_ring() {
+fn provenance_needs_its_archive_and_a_key_or_subkey_of_the_ring() {
     let (builder, other) = (key(true), key(true));
     let (archive, another) = (Digest::of(b"archive"), Digest::of(b"another"));
     let ring = keyring(&[&other, &builder]);
@@ -102,7 +102,7 @@ fn what_was_changed_does_not_count() {
 }
 
 #[test]
-fn keys_and_signatures_that_are_over_or_weak_or_not_for_signing_do_not_count() {
+fn expired_weak_and_non_signing_keys_or_signatures_are_rejected() {
     let (builder, certifier) = (key(true), key(false));
     let archive = Digest::of(b"archive");
     let old = key_of(KeyType::Rsa(2048), true);

@@ -24,7 +24,7 @@ fn protected() -> Failure {
 }
 
 #[test]
-fn a_failure_that_needs_a_user_does_not_delay_the_retry_of_others() {
+fn failure_that_needs_a_user_does_not_delay_retry_of_others() {
     use Reason::{
         ApplyRefused, NamespaceTerminating, Protected, QuotaExceeded, TargetForbidden, WebhookFailed,
     };
@@ -48,7 +48,7 @@ fn a_failure_that_needs_a_user_does_not_delay_the_retry_of_others() {
 }
 
 #[test]
-fn a_forbidden_object_keeps_its_retry_pauses_beside_a_failure_that_needs_a_user() {
+fn forbidden_object_keeps_retry_delays_beside_a_user_failure() {
     let forbidden = Failure::new(Reason::TargetForbidden, "no");
     let both = ended(vec![protected(), forbidden.clone()]);
     for failures in 1..10 {

@@ -44,7 +44,7 @@ fn a_chart_of_hooks_alone_runs_them() {
 }
 
 #[test]
-fn hooks_after_the_apply_wait_for_all_that_can_be_there_and_for_nothing_to_work() {
+fn post_hooks_wait_for_objects_of_served_kinds_not_for_health() {
     let mut seen =
         running(vec![ObjectState { health: Some(HealthStatus::InProgress), ..object(deployment()) }]);
     seen.hooks = due(Event::PostInstall);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn while_users_objects_hold_up_a_removal_what_is_there_is_kept_working() {
+fn removal_blocked_by_user_objects_repairs_installed_objects() {
     let blocked = Failure::new(Reason::DeletionBlocked, "Book default/users");
     let stop_reason = Step::Stop(StopReason::Failed(blocked.clone()));
     let mut seen =
@@ -19,7 +19,7 @@ fn while_users_objects_hold_up_a_removal_what_is_there_is_kept_working() {
 }
 
 #[test]
-fn a_removal_brings_nothing_new_and_repairs_only_while_it_is_blocked() {
+fn removal_creates_no_objects_and_repairs_only_while_blocked() {
     let blocked = Failure::new(Reason::DeletionBlocked, "Book default/users");
     let mut seen =
         Observed { operation: Operation::Remove, ..running(vec![object(config("a")), object(config("b"))]) };

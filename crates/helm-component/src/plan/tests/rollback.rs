@@ -66,7 +66,7 @@ fn transient_failures_and_waits_do_not_cause_a_rollback() {
 }
 
 #[test]
-fn health_from_before_the_apply_says_nothing_of_what_was_applied() {
+fn health_from_before_the_apply_does_not_trigger_a_rollback() {
     let mut seen = with_health(HealthStatus::Failed);
     seen.objects[0].health_is_old = true;
     assert!(matches!(next(&seen), Step::Stop(StopReason::Unhealthy(_))));

@@ -45,7 +45,7 @@ const CLASSES: [Class; 13] = [
             (DAILY, "an_object_that_the_target_refuses_is_named_by_field"),
             (
                 "crates/helm-component/src/plan/tests/faults.rs",
-                "a_failure_that_needs_a_user_does_not_delay_the_retry_of_others",
+                "failure_that_needs_a_user_does_not_delay_retry_of_others",
             ),
         ],
         told: Some((HERE, "a_value_of_a_wrong_type_is_named_by_path_and_never_told")),
@@ -59,7 +59,7 @@ const CLASSES: [Class; 13] = [
                 "an_object_of_another_live_owner_is_left_alone",
             ),
         ],
-        told: Some((DRIFT, "a_writer_who_never_gives_way_is_reported_and_left_alone_for_a_while")),
+        told: Some((DRIFT, "competing_writer_is_reported_and_drift_correction_pauses")),
     },
     Class {
         name: "409 in a race: tried once more at once, then after 0.5 s, doubling to a minute",
@@ -83,7 +83,7 @@ const CLASSES: [Class; 13] = [
                 "an_hour_of_termination_costs_few_requests",
             ),
         ],
-        told: Some((HERE, "a_namespace_that_is_being_deleted_costs_a_handful_of_requests_whatever_happens")),
+        told: Some((HERE, "terminating_namespace_costs_few_requests_in_every_case")),
     },
     Class {
         name: "403 by roles, and denials by policies and webhooks: 5 s to 10 min, or a change of access or content, or a request",
@@ -93,7 +93,7 @@ const CLASSES: [Class; 13] = [
             ("crates/sdk/src/driver/account.rs", "what_an_account_may_not_do_names_it"),
             (ACCOUNT, "what_an_account_may_not_do_is_not_done"),
         ],
-        told: Some((ACCOUNT, "a_right_that_is_given_is_noticed_soon_and_at_once_where_somebody_asks")),
+        told: Some((ACCOUNT, "granted_right_is_noticed_soon_and_at_once_on_request")),
     },
     Class {
         name: "403 by a quota: 5 s to 10 min",
@@ -129,19 +129,19 @@ const CLASSES: [Class; 13] = [
     Class {
         name: "500, a webhook does not answer: 0.5 s to a minute; workloads of the set come all the same",
         tests: &[(ERRORS, "answers_of_real_api_servers_are_distinguished")],
-        told: Some((HERE, "a_webhook_that_does_not_answer_keeps_its_own_workload_from_nothing")),
+        told: Some((HERE, "dead_webhook_of_component_does_not_block_its_own_workload")),
     },
     Class {
         name: "5xx and no answer: the breaker opens after three, and probes after 15 s to 5 min",
         tests: &[
-            (ANSWERS, "every_fault_is_bounded_and_told_by_reason_without_foreign_text"),
+            (ANSWERS, "every_fault_is_bounded_and_reported_without_foreign_text"),
             (ANSWERS, "a_server_that_only_accepts_connections_is_given_up_in_time"),
             (ACCESS, "a_certificate_of_another_authority_is_refused"),
             (ACCESS, "places_where_nobody_answers_are_told_apart"),
-            (PACE, "after_three_failures_calls_cost_nothing_and_recovery_is_announced"),
-            (PACE, "server_errors_of_one_api_do_not_suspend_a_target_whose_readyz_is_good"),
+            (PACE, "three_failures_suspend_calls_and_recovery_is_announced"),
+            (PACE, "errors_of_one_api_do_not_suspend_target_with_good_readyz"),
             (BREAKER, "opens_after_three_failures_in_a_row"),
-            (BREAKER, "probe_delays_double_to_five_minutes_and_are_jittered_downwards"),
+            (BREAKER, "probe_delays_double_to_five_minutes_with_downward_jitter"),
             (BREAKER, "a_good_probe_closes_it_and_tells_who_waits_exactly_once"),
             (TARGET, "a_target_that_refuses_connections_is_reported"),
             (TARGET, "a_target_that_is_silent_is_reported"),
@@ -151,8 +151,8 @@ const CLASSES: [Class; 13] = [
     Class {
         name: "401: another Secret is used at once, else the breaker",
         tests: &[
-            (PACE, "credentials_that_are_refused_are_held_back_until_they_are_taken"),
-            (PACE, "a_rotated_secret_is_used_at_once_though_the_old_credentials_were_refused"),
+            (PACE, "refused_credentials_suspend_calls_until_they_are_accepted"),
+            (PACE, "rotated_secret_is_used_at_once_after_refused_credentials"),
             (BREAKER, "credentials_that_are_refused_three_times_are_not_shown_again"),
         ],
         told: Some((EVERYDAY_ACCESS, "e41_refused_token_is_reported_until_it_is_replaced")),

@@ -101,7 +101,7 @@ async fn concurrent_equal_requests_are_rendered_once() {
 }
 
 #[tokio::test]
-async fn a_failure_is_for_those_who_waited_for_it_and_for_nobody_after() {
+async fn render_failure_is_shared_by_waiting_callers_only() {
     let renderer = CachingRenderer::new(Counting::failing());
     let wanted = of(&[("templates/a.yaml", CERTAIN)]);
     let all = join_all((0..16).map(|_| failure(&renderer, &wanted)));
@@ -134,7 +134,7 @@ async fn a_request_with_more_time_does_not_share_a_failure() {
 }
 
 #[tokio::test]
-async fn targets_of_other_versions_share_what_does_not_look_at_the_version() {
+async fn targets_of_other_versions_share_version_independent_renders() {
     let renderer = CachingRenderer::new(Counting::with_permits(99));
     assert!(is_shared(&renderer, &[("templates/a.yaml", CERTAIN)]).await);
     assert!(
@@ -171,7 +171,7 @@ async fn targets_of_other_kinds_share_what_does_not_look_at_the_kinds() {
 }
 
 #[test]
-fn a_stored_render_is_used_with_other_kinds_unless_the_chart_reads_them() {
+fn stored_render_serves_other_kinds_unless_chart_reads_them() {
     let stays = |looking: &str| {
         let one = of(&[("templates/a.yaml", &format!("{NONDETERMINISTIC}{looking}"))]);
         let other = with_kind(&one, "example.org/v2");

@@ -53,7 +53,7 @@ data:
 "#;
 
 #[tokio::test]
-async fn a_chart_renders_with_the_targets_version_kinds_and_the_given_values() {
+async fn chart_renders_with_target_version_kinds_and_given_values() {
     let chart = chart(&[("templates/a.yaml", TEMPLATE), ("crds/c.yaml", "kind: CustomResourceDefinition\n")]);
     let rendered = helm().render(&request(&chart, json!({"value": "x"}))).await.unwrap();
     for expected in [
@@ -69,7 +69,7 @@ async fn a_chart_renders_with_the_targets_version_kinds_and_the_given_values() {
 }
 
 #[tokio::test]
-async fn a_chart_that_hands_on_all_capabilities_has_the_targets_kinds_in_them() {
+async fn chart_that_passes_on_all_capabilities_gets_target_kinds() {
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  all: {{ toJson .Capabilities | quote }}\n";
     let rendered = helm().render(&request(&chart(&[("templates/a.yaml", text)]), json!({}))).await.unwrap();
     assert!(rendered.manifest.contains("example.org/v1/Thing"), "{}", rendered.manifest);
@@ -96,7 +96,7 @@ async fn printed(script: &str, values: Value) -> String {
 }
 
 #[tokio::test]
-async fn values_are_in_the_engines_input_and_in_no_argument_environment_or_file() {
+async fn values_are_in_engine_input_only_not_argument_env_or_file() {
     // Only the printable part of the packed chart: the output must be UTF-8.
     let script = r#"echo "$@"; /usr/bin/env
 /usr/bin/find "$HOME" -type f -print -exec /bin/cat {} + | /usr/bin/tr -cd '\12\40-\176'
@@ -161,7 +161,7 @@ async fn values_over_the_limit_are_refused_before_helm_runs() {
 }
 
 #[tokio::test]
-async fn unchanged_input_gives_the_same_text_unless_the_chart_is_nondeterministic() {
+async fn unchanged_input_renders_same_text_if_chart_is_deterministic() {
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {v: \"{{ .Values.v }}\"}\n";
     let certain = chart(&[("templates/a.yaml", text)]);
     let renderer = CachingRenderer::new(helm());
@@ -316,7 +316,7 @@ async fn the_revision_is_the_requests_in_all_charts() {
 }
 
 #[tokio::test]
-async fn a_schema_that_leads_outside_counts_only_where_its_chart_takes_part() {
+async fn schema_with_outside_reference_counts_only_in_enabled_charts() {
     let metadata = "apiVersion: v2\nname: demo\nversion: 1.0.0\ndependencies:\n- {name: sub, version: 1.0.0, condition: sub.enabled}\n";
     let chart = chart(&[
         ("Chart.yaml", metadata),

@@ -135,7 +135,7 @@ fn behind(state: &str, ready: &str, reason: &str) -> ComponentView {
 }
 
 #[test]
-fn a_component_that_is_left_alone_is_not_told_as_what_was_ordered_of_it() {
+fn paused_or_suspended_component_reports_its_installed_version() {
     let to = || Decision::Install(Install { version: "2.0.0".into(), ..install() });
     let reported = |view: &ComponentView| {
         let line = line_of(to(), Some(view), at(9)).0.unwrap();
@@ -192,7 +192,7 @@ fn removed() -> Decision {
 }
 
 #[test]
-fn an_installed_module_names_its_component_template_and_default_resource() {
+fn installed_module_names_component_template_default_resource() {
     let (line, due) = line_of(Decision::Install(install()), Some(&view(&with_default())), at(0));
     let status = serde_json::to_value(line.unwrap().status).unwrap();
     assert_eq!(
@@ -236,7 +236,7 @@ fn a_default_resource_is_named_only_while_it_exists() {
 }
 
 #[test]
-fn i81_to_i83_a_default_resource_of_the_cluster_is_told_without_a_namespace() {
+fn i81_to_i83_cluster_scoped_default_resource_has_no_namespace() {
     let template: ModuleTemplate = serde_json::from_value(json!({
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleTemplate",
         "metadata": { "name": "keda-1.1.0", "annotations": { "operator.kyma-project.io/is-cluster-scoped": "true" } },
@@ -287,7 +287,7 @@ fn pause_keeps_pending_upgrade_and_refused_downgrade_clears_it() {
 }
 
 #[test]
-fn a_component_that_nobody_looks_at_is_reported_at_the_deadline_and_not_before() {
+fn component_without_reconciler_is_reported_only_at_deadline() {
     let unseen = view(&json!({ "state": "Ready", "observedGeneration": 1 }));
     let (line, due) = line_of(Decision::Install(install()), Some(&unseen), at(119));
     let line = line.unwrap();
@@ -322,7 +322,7 @@ fn a_refused_module_has_an_entry_too() {
 }
 
 #[test]
-fn a_module_that_is_removed_shows_what_its_component_waits_for_until_it_is_gone() {
+fn removed_module_shows_blocker_of_its_component_until_gone() {
     let blocked = json!({ "state": "Deleting", "observedGeneration": 2, "conditions": [
         { "type": "Ready", "status": "False", "reason": "DeletionBlocked", "message": "1 Sample is left" },
     ]});
@@ -336,7 +336,7 @@ fn a_module_that_is_removed_shows_what_its_component_waits_for_until_it_is_gone(
 }
 
 #[test]
-fn a_module_counts_as_removed_only_once_that_was_ordered_or_all_of_it_is_to_stay() {
+fn module_counts_as_deleting_only_by_request_or_ignore_policy() {
     let state = |view: &ComponentView| line_of(removed(), Some(view), at(0)).0.unwrap().status.state;
     let going = ComponentView { terminating: true, ..view(&ready()) };
     assert_eq!(state(&going), State::Warning, "somebody else deleted the component");
@@ -348,7 +348,7 @@ fn a_module_counts_as_removed_only_once_that_was_ordered_or_all_of_it_is_to_stay
 }
 
 #[test]
-fn a_module_whose_component_went_before_its_order_came_is_told_as_it_was() {
+fn module_whose_component_vanished_unrequested_keeps_its_status() {
     let component = TrackedObject { kind: Some("HelmComponent".into()), ..TrackedObject::default() };
     let before = ModuleStatus { manifest: Some(component), ..before() };
     let subscription = Subscription { module: "keda".into(), channel: None, versions: BTreeSet::new() };
@@ -364,7 +364,7 @@ fn a_module_whose_component_went_before_its_order_came_is_told_as_it_was() {
 }
 
 #[test]
-fn e17_a_component_that_others_hold_on_to_names_their_finalizers() {
+fn e17_component_with_foreign_finalizers_names_them() {
     let held = ComponentView {
         terminating: true,
         deletion_policy: DeletionPolicy::Delete,

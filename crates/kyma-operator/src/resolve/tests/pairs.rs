@@ -125,7 +125,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn verdicts_decisions_and_model_agree_after_whatever_happens_to_hub_and_target(
+    fn verdicts_decisions_and_model_agree_for_random_events(
         events in prop::collection::vec(event(), 1..32)
     ) {
         let (mut pair, mut real) = (Pair::new(), ProductPair::new());

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mandatory_module_is_ready_in_its_version_and_for_its_generation() {
+    fn mandatory_module_is_ready_only_in_its_version_and_generation() {
         let status = |state: &str, version: &str, generation: i64| json!({"state": state, "version": version, "observedGeneration": generation});
         assert_eq!(judged(Some(status("Ready", "1.0.0", 2))), None);
         for open in

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kyma_of_another_cluster_is_refused_with_and_without_the_flag() {
+    fn kyma_of_another_cluster_is_refused_regardless_of_the_flag() {
         let reference = json!({"kubeconfigSecretRef": {"name": "blue", "key": "config"}});
         let named = kyma("one", &reference, &json!({}));
         let elsewhere = kyma("one", &json!({}), &json!({"target": {"clusterUid": "there"}}));

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn only_helm_components_of_ready_and_mandatory_modules_are_checked() {
+    fn run_checks_helm_components_of_ready_and_mandatory_modules() {
         let module = |name: &str, state: &str, kind: &str| {
             let manifest = json!({"kind": kind, "metadata": {"name": format!("one-{name}")}});
             json!({"name": name, "state": state, "manifest": manifest})

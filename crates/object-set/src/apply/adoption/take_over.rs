@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_label_by_which_argo_cd_finds_an_object_goes_unless_it_is_wanted() {
+    fn argo_cd_tracking_label_is_removed_unless_desired() {
         let label = |value: &str| json!({TRACKING_LABEL: value});
         let removed = |manager: &str, desired: &Value| {
             let fields = json!({"f:metadata": {"f:labels": {format!("f:{TRACKING_LABEL}"): {}}}});
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_move_from_the_managers_that_are_named_and_from_no_tool() {
+    fn fields_move_from_named_managers_and_never_from_tools() {
         let found =
             metadata(json!({"resourceVersion": "7", "annotations": {LAST_APPLIED: "{}"}, "managedFields": [
                 entry("us", "Apply", "", json!({"f:data": {"f:a": {}}})),

@@ -121,7 +121,7 @@ fn versions_in_which_objects_are_stored_stay() {
 }
 
 #[test]
-fn versions_of_other_owners_stay_served_and_lost_ones_are_reported() {
+fn versions_of_other_owners_stay_served_and_losses_are_reported() {
     let unserved = || {
         let mut ours = ours("2.0.0", &["v1", "v1beta1"]);
         ours.body_mut()["spec"]["versions"][0]["served"] = true.into();

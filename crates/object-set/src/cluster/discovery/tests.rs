@@ -46,7 +46,7 @@ fn a_group_whose_backend_is_down_is_unknown_and_not_empty() {
 }
 
 #[test]
-fn a_group_whose_backend_went_down_is_as_unknown_as_one_that_never_answered() {
+fn group_with_failed_backend_is_unknown_like_a_silent_one() {
     let with = |freshness: &str| {
         let pods = resource("pods", "PodMetrics", "Namespaced");
         let version = json!({"version": "v1beta1", "freshness": freshness, "resources": [pods]});

@@ -65,7 +65,7 @@ fn empty_key_fields_get_the_default_of_the_api_server() {
 }
 
 #[test]
-fn lists_are_taken_as_written_and_the_last_item_of_each_key_stays() {
+fn lists_are_kept_as_written_and_last_item_of_each_key_stays() {
     let ports = json!([{"containerPort": 80, "name": "a"}, {"containerPort": 80, "name": "b"}]);
     let mut pod = pod(&json!({"name": "c", "ports": ports}));
     let taken = take_lists_as_written(&mut pod, "", "Pod");

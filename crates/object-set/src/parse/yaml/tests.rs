@@ -205,7 +205,7 @@ fn tabs_comments_and_apostrophes_are_read_as_in_go_yaml() {
 }
 
 #[test]
-fn dashes_in_flow_lists_and_comments_at_headers_are_read_as_in_go_yaml() {
+fn dashes_in_flow_lists_and_header_comments_match_go_yaml() {
     let cases = [
         ("a: [kubectl, apply, -f, -]\n", json!({"a": ["kubectl", "apply", "-f", "-"]})),
         ("a: [-, b]\nc: {d: -, e: [-]}\n", json!({"a": ["-", "b"], "c": {"d": "-", "e": ["-"]}})),

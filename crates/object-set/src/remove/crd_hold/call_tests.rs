@@ -153,7 +153,7 @@ async fn a_crd_without_a_stored_version_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crd_whose_delete_failed_accepts_objects_unless_it_is_terminating() {
+async fn crd_with_failed_delete_accepts_objects_unless_terminating() {
     for is_terminating in [false, true] {
         let server = Server::new(&[0, 0]);
         assert!(matches!(server.hold_creation().await, CrdContents::Empty { .. }));

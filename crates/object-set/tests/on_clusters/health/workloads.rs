@@ -192,7 +192,7 @@ async fn workloads_are_as_their_status_says() -> Result<()> {
 
 /// So the rule for replicas that are available and not ready cannot be tested on a server.
 #[tokio::test]
-async fn no_server_takes_a_status_with_more_replicas_available_than_ready() -> Result<()> {
+async fn no_server_accepts_more_available_than_ready_replicas() -> Result<()> {
     let bare = Bare::start().await?;
     for kind in ["Deployment", "ReplicaSet"] {
         let object = workload(kind, &json!({"replicas": 2}));

@@ -48,7 +48,7 @@ fn cycle(graph: &Graph, name: &str) -> Option<Vec<String>> {
 }
 
 #[test]
-fn a_dependent_looks_again_when_its_dependency_turns_and_not_at_every_write() {
+fn dependent_is_requeued_by_state_change_not_by_every_write() {
     let mut graph =
         graph(&[("a", unready(vec![])), ("b", unready(vec![on("a")])), ("c", unready(vec![on("b")]))]);
     assert_eq!(why(&graph, on("a")), Some(UnmetReason::NotReady));
@@ -63,7 +63,7 @@ fn a_dependent_looks_again_when_its_dependency_turns_and_not_at_every_write() {
 }
 
 #[test]
-fn what_is_not_listed_is_not_missing_and_what_a_list_lacks_is_gone() {
+fn component_is_missing_only_once_a_list_lacks_it() {
     let mut graph = Graph::default();
     assert_eq!(why(&graph, on("a")), Some(UnmetReason::Listing));
     graph.set_list_state(&Kind::helm(), ListState::Refused("not served".to_owned()));
@@ -77,7 +77,7 @@ fn what_is_not_listed_is_not_missing_and_what_a_list_lacks_is_gone() {
 }
 
 #[test]
-fn a_module_is_the_component_of_the_same_kyma_that_carries_its_name() {
+fn module_is_the_component_of_the_same_kyma_with_its_name() {
     let of = |kyma: &str| View { kyma: Some(kyma.into()), module: Some("istio".into()), ..ready(vec![]) };
     let module = || need(DependencyTarget::Module { kyma: "k".into(), module: "istio".into() }, None);
     let mut graph = graph(&[("other", of("another"))]);
@@ -97,7 +97,7 @@ fn a_module_is_the_component_of_the_same_kyma_that_carries_its_name() {
 }
 
 #[test]
-fn a_component_of_another_kyma_is_neither_waited_for_nor_held_up() {
+fn component_of_another_kyma_is_not_awaited_or_delayed() {
     let theirs = View { kyma: Some("theirs".into()), ..ready(vec![]) };
     let ours = View { kyma: Some("ours".into()), ..unready(vec![on("a")]) };
     let graph = graph(&[("a", theirs), ("b", ours)]);
@@ -154,7 +154,7 @@ fn of_several_circles_the_shortest_is_told() {
 }
 
 #[test]
-fn a_removal_waits_for_those_that_depend_on_it_but_in_a_circle_for_nobody() {
+fn removal_waits_for_dependents_unless_in_a_circle() {
     let going = |needs| View { is_deleting: true, ..ready(needs) };
     let mut graph = graph(&[("a", going(vec![])), ("b", going(vec![on("a")])), ("c", ready(vec![on("a")]))]);
     assert_eq!(graph.holders(&node("a")), Ok(BTreeMap::from([(node("b"), true), (node("c"), false)])));

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_something_in_front_of_the_api_server_are_told_apart() {
+    fn refusals_by_a_proxy_in_front_of_api_server_are_identified() {
         let (new, audited) = (AuditIdPresence::default(), AuditIdPresence::default());
         audited.note(true);
         let foreign =

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_uid_is_read_from_a_namespace_and_errors_keep_their_reason() {
+    fn uid_is_read_from_a_namespace_and_errors_keep_their_reason() {
         let found = |code, body: &str| parse_uid(code, body.as_bytes());
         assert_eq!(found(200, r#"{"metadata":{"uid":"u"}}"#), Ok("u".to_owned()));
         assert_eq!(found(200, r#"{"metadata":{"uid":""}}"#), Err(TargetError::Unreadable));

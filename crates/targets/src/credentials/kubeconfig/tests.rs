@@ -156,7 +156,7 @@ fn refused_fields(marker: &str) -> Vec<(&'static str, &'static str, Value)> {
 }
 
 #[test]
-fn every_dangerous_field_is_refused_by_name_and_without_its_value() {
+fn each_dangerous_field_is_refused_by_name_without_its_value() {
     let marker = std::env::temp_dir().join(format!("kubeconfig-exec-ran-{}", std::process::id()));
     for (place, name, value) in refused_fields(&marker.to_string_lossy()) {
         let error = parse(&with(place, name, value)).unwrap_err();

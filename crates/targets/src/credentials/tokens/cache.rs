@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_issuer_that_fails_is_left_alone_and_the_last_token_serves_to_its_end() {
+    async fn failing_issuer_is_paused_and_last_token_used_until_expiry() {
         let issuer = Issuer::default();
         let held = issuer.held();
         shown(&held).await.unwrap();

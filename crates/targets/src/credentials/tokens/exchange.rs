@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_certificate_leaves_the_others_of_the_issuer_in_use() {
+    fn unreadable_certificate_leaves_others_of_the_issuer_in_use() {
         let params = rcgen::CertificateParams::new(vec!["issuer.example.org".to_owned()]).unwrap();
         let readable = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem();
         let unreadable = "-----BEGIN CERTIFICATE-----\nAQID\n-----END CERTIFICATE-----\n";
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_gives_a_bearer_token_or_a_known_code_and_no_word_of_the_issuer() {
+    fn token_answer_gives_token_or_known_code_and_no_issuer_text() {
         let good =
             issued(br#"{"access_token":"t","token_type":"Bearer","expires_in":60,"issued_token_type":"x"}"#);
         assert_eq!(good.unwrap().valid_for, Duration::from_mins(1));

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_is_a_regular_expression_is_taken_where_it_means_one_name() {
+    fn regular_expression_name_is_converted_if_it_means_one_name() {
         assert_eq!(literal("web"), Ok(Some("web".to_owned())));
         assert_eq!(literal("^a\\.b$"), Ok(Some("a.b".to_owned())));
         assert_eq!(literal(".*"), Ok(None));

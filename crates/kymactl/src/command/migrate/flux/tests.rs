@@ -89,7 +89,7 @@ fn an_expression_that_is_no_cel_here_suspends_the_component() {
 }
 
 #[test]
-fn an_expression_with_a_function_that_only_flux_has_suspends_the_component() {
+fn expression_with_flux_only_function_suspends_the_component() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/full.yaml");
     let (mut releases, facts) = read::files(&[path], "default").unwrap();
     let release = &mut releases[0];
@@ -110,7 +110,7 @@ fn the_check_of_signatures_stays_where_files_name_no_namespace() {
 }
 
 #[test]
-fn objects_of_files_without_a_namespace_lie_in_the_one_that_is_said() {
+fn objects_in_files_without_namespace_use_the_given_namespace() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/no-namespace.yaml");
     let (releases, facts) = read::files(&[path], "shop").unwrap();
     let found = convert(&releases[0], &facts, "shop");
@@ -129,7 +129,7 @@ fn with(spec: Value) -> Conversion {
 }
 
 #[test]
-fn an_upgrade_that_flux_would_roll_back_after_five_minutes_is_rolled_back_here() {
+fn flux_remediation_becomes_health_timeout_of_five_minutes() {
     let health =
         |spec| with(spec).component.unwrap().spec.timeouts.and_then(|timeouts| timeouts.health_seconds);
     let remediation = json!({"retries": 3});
@@ -192,7 +192,7 @@ fn fields_that_helm_component_refuses_suspend_the_component() {
 }
 
 #[test]
-fn metadata_of_all_objects_that_flux_would_not_put_right_suspends_the_component() {
+fn common_metadata_that_flux_leaves_drifted_suspends_component() {
     let metadata = json!({"annotations": {"helm.toolkit.fluxcd.io/driftDetection": "disabled"}});
     let found = with(json!({"commonMetadata": metadata, "driftDetection": {"mode": "enabled"}}));
     let told = report::text(&found);

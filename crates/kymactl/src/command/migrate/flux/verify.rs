@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn identities_are_carried_over_where_their_patterns_mean_one_text() {
+    fn identity_patterns_are_converted_if_they_mean_one_text() {
         let identity = |issuer: &str, subject: &str| json!({"provider": "cosign", "matchOIDCIdentity": [{"issuer": issuer, "subject": subject}]});
         let (found, told) =
             converted(&identity("^https://a\\.example\\.org$", "^b@example.org$"), &Facts::new());

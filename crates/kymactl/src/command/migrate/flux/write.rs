@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_component_that_works_by_now_is_the_one_that_was_made_suspended() {
+    fn unsuspended_component_matches_its_suspended_conversion() {
         let spec = |suspend: Option<bool>| HelmComponentSpec { suspend, ..HelmComponentSpec::default() };
         let (works, waits) = (spec(None), spec(Some(true)));
         assert!(is_made(&works, &works) && is_made(&waits, &waits) && is_made(&works, &waits));

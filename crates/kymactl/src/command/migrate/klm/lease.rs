@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_lease_shows_that_klm_is_stopped_and_a_missing_one_shows_nothing() {
+    fn released_lease_shows_klm_stopped_and_missing_lease_nothing() {
         assert_eq!(judge(Some(&lease("", "1")), None), Some(KlmState::Stopped));
         assert_eq!(judge(Some(&Lease::default()), None), Some(KlmState::Stopped));
         assert_eq!(judge(None, None), Some(KlmState::Unknown));

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_nulls_are_found_in_maps_with_dots_and_at_other_indexes() {
+    fn refused_nulls_are_found_under_dotted_keys_and_other_indexes() {
         let desired = json!({"spec": {
             "env": {"log": {"level": null}, "log.level": null, "x.io/mode": null, "kept": null},
             "grid": [[{"x": null, "y": null}]],

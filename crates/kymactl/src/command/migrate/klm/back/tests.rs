@@ -50,7 +50,7 @@ fn each_step_follows_from_what_the_one_before_left() {
 }
 
 #[test]
-fn a_hand_over_that_was_broken_off_can_be_given_back_from_everywhere() {
+fn interrupted_hand_over_can_be_handed_back_from_every_step() {
     let mut sample = Sample::installed();
     sample.mark(labels::HAND_OVER_PENDING);
     assert_eq!(next(&sample.facts()), RollbackStep::RemoveLabels);

@@ -160,7 +160,7 @@ fn the_inventory_lists_existing_objects_and_klms_default_cr() {
 }
 
 #[test]
-fn finalizers_are_dropped_only_where_the_target_is_as_the_inventory_says() {
+fn finalizers_are_dropped_only_if_target_equals_the_inventory() {
     let handed = || {
         let mut sample = Sample::installed();
         sample.mark(labels::HAND_OVER_PENDING);
@@ -193,7 +193,7 @@ fn finalizers_are_dropped_only_where_the_target_is_as_the_inventory_says() {
 }
 
 #[test]
-fn a_manifest_that_is_being_deleted_goes_once_its_module_is_gone() {
+fn deleting_manifest_is_removed_once_its_module_is_gone() {
     let mut sample = Sample::installed();
     sample.manifest["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     sample.mark(labels::HAND_OVER_DONE);
@@ -218,7 +218,7 @@ fn a_kyma_that_klm_never_had_is_ours_already() {
 }
 
 #[test]
-fn a_mandatory_module_becomes_the_component_that_the_operator_would_make() {
+fn mandatory_module_converts_to_the_component_of_the_operator() {
     let mut sample = Sample::installed();
     let labels = sample.manifest["metadata"]["labels"].as_object_mut().unwrap();
     labels.remove(labels::CHANNEL);
