@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::text::is_rust;
 
-const MAX_NAME_CHARACTERS: usize = 80;
+const MAX_NAME_CHARACTERS: usize = 60;
 
 pub(super) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     let mut findings = Vec::new();
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn long_names_of_tests_are_found_with_their_lines() {
-        let (long, longest) = ("n".repeat(81), "n".repeat(80));
+        let (long, longest) = ("n".repeat(MAX_NAME_CHARACTERS + 1), "n".repeat(MAX_NAME_CHARACTERS));
         for attribute in ["#[test]", "#[tokio::test(flavor = \"multi_thread\")]", "#[rstest]"] {
             let test =
                 |name: &str| format!("{attribute}\n#[ignore = \"slow\"]\n    async fn {name}() {{}}\n");
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn names_of_other_functions_are_not_limited() {
-        let long = "n".repeat(81);
+        let long = "n".repeat(MAX_NAME_CHARACTERS + 1);
         let code = format!("#[test]\nfn short() {{}}\n\n#[cfg(test)]\npub(crate) fn {long}() {{}}\n");
         assert!(long_names(&code).is_empty());
         assert_eq!(function_name("// fn a"), None);
