@@ -118,7 +118,7 @@ async fn read(client: &Client) -> Result<Kinds, CallError> {
         client.apiserver_version(),
     )
     .map_err(failed)?;
-    let mut kinds = Kinds { kube_version: version.git_version, ..Kinds::default() };
+    let mut kinds = Kinds::of_version(version.git_version);
     kinds.add(core);
     kinds.add(groups);
     Ok(kinds)

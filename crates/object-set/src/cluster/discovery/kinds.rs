@@ -66,12 +66,17 @@ pub struct Kinds {
     silent: Vec<Mapping>,
     /// Group versions whose kinds are unknown, since their aggregated API does not answer.
     unknown: BTreeSet<String>,
-    pub(super) kube_version: String,
+    kube_version: String,
     /// Identifies the discovery. Clones share it, also those to which kinds of CRDs were added.
     pub(super) discovery: Arc<()>,
 }
 
 impl Kinds {
+    /// Returns the kinds of a target of this version, of which none is read yet.
+    pub(super) fn of_version(kube_version: String) -> Self {
+        Self { kube_version, ..Self::default() }
+    }
+
     /// The mapping of a kind in exactly this version.
     pub fn get(&self, gvk: &Gvk) -> Option<&Mapping> {
         self.versions(&gvk.group_kind()).iter().find(|mapping| mapping.resource.version == gvk.version)
