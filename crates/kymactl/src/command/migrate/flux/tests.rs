@@ -11,7 +11,7 @@ use super::finding::Severity;
 use super::{depends, read, report};
 
 fn converted(file: &str, hub: &str) -> Vec<Conversion> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples").join(file);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/command/migrate/flux/samples").join(file);
     let (releases, facts) = read::files(&[path], "default").unwrap();
     let mut all: Vec<Conversion> = releases.iter().map(|release| convert(release, &facts, hub)).collect();
     depends::connect(&releases, &mut all);
@@ -48,7 +48,7 @@ fn printed_yaml_parses_as_the_same_component() {
 
 #[test]
 fn a_release_that_we_suspended_makes_a_component_that_is_not() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/full.yaml");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/command/migrate/flux/samples/full.yaml");
     let (mut releases, facts) = read::files(&[path], "default").unwrap();
     let release = &mut releases[0];
     release["spec"]["suspend"] = true.into();
@@ -59,7 +59,7 @@ fn a_release_that_we_suspended_makes_a_component_that_is_not() {
 
 #[test]
 fn hooks_are_left_out_where_flux_leaves_them_out_always() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/full.yaml");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/command/migrate/flux/samples/full.yaml");
     let (mut releases, facts) = read::files(&[path], "default").unwrap();
     let release = &mut releases[0];
     for action in ["install", "upgrade"] {
@@ -72,7 +72,7 @@ fn hooks_are_left_out_where_flux_leaves_them_out_always() {
 
 #[test]
 fn an_expression_that_is_no_cel_here_suspends_the_component() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/full.yaml");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/command/migrate/flux/samples/full.yaml");
     let (mut releases, facts) = read::files(&[path], "default").unwrap();
     let release = &mut releases[0];
     release["spec"]["healthCheckExprs"][0]["failed"] = "status.phase ==".into();
@@ -90,7 +90,7 @@ fn an_expression_that_is_no_cel_here_suspends_the_component() {
 
 #[test]
 fn expression_with_flux_only_function_suspends_the_component() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/full.yaml");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/command/migrate/flux/samples/full.yaml");
     let (mut releases, facts) = read::files(&[path], "default").unwrap();
     let release = &mut releases[0];
     release["spec"]["healthCheckExprs"][0]["current"] = "status.phase.lowerAscii() == 'filled'".into();
@@ -111,7 +111,7 @@ fn the_check_of_signatures_stays_where_files_name_no_namespace() {
 
 #[test]
 fn objects_in_files_without_namespace_use_the_given_namespace() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/no-namespace.yaml");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/command/migrate/flux/samples/no-namespace.yaml");
     let (releases, facts) = read::files(&[path], "shop").unwrap();
     let found = convert(&releases[0], &facts, "shop");
     assert_eq!(found.release, "shop/app");
@@ -120,7 +120,7 @@ fn objects_in_files_without_namespace_use_the_given_namespace() {
 
 /// Converts a sample release with this spec.
 fn with(spec: Value) -> Conversion {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/no-namespace.yaml");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/command/migrate/flux/samples/no-namespace.yaml");
     let (mut releases, facts) = read::files(&[path], "apps").unwrap();
     if let (Some(whole), Value::Object(more)) = (releases[0]["spec"].as_object_mut(), spec) {
         whole.extend(more);
@@ -219,7 +219,7 @@ fn chart_of(kind: Kind, source: &Value, spec: &Value) -> (ChartSource, Vec<(Stri
 
 #[test]
 fn a_release_that_flux_applies_is_reported_until_suspended() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/no-namespace.yaml");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/command/migrate/flux/samples/no-namespace.yaml");
     let (mut releases, facts) = read::files(&[path], "apps").unwrap();
     let release = &mut releases[0];
     let is_told = |release: &Value| {
