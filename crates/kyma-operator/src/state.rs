@@ -7,7 +7,7 @@ use std::time::Instant;
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
 use kyma_connection::{Connection, Sessions};
-use kyma_sdk::{Index, KymaKey, LongNames, Runtime, Trigger, Watches};
+use kyma_sdk::{KymaKey, LongNames, Runtime, Trigger, Watches};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::admission::target_policies::Policies;
@@ -23,6 +23,10 @@ use crate::own_writes::OwnWrites;
 use crate::pull_secret::copies::Copies;
 use crate::resolve::Policy;
 use crate::target_kyma::Remotes;
+
+mod kymas;
+
+use kymas::Kymas;
 
 /// Triggers that requeue objects.
 pub(crate) struct Triggers {
@@ -43,21 +47,17 @@ pub(crate) struct State {
     components: RwLock<Components>,
     kinds: RwLock<Kinds>,
     pub(crate) sessions: Sessions<Connection>,
+    kymas: Mutex<Kymas>,
     remotes: Mutex<Remotes>,
     pull_secrets: Mutex<Copies>,
     policies: Mutex<Policies>,
     own_writes: Mutex<OwnWrites>,
-    by_secret: Mutex<Index<String, KymaKey>>,
-    by_kind: Mutex<Index<GroupKind, KymaKey>>,
-    blocked: Mutex<HashSet<KymaKey>>,
     configs: RwLock<Configs>,
     config_counts: Mutex<CountsByConfig>,
     initial_kymas: Mutex<InitialKymas>,
     maintenance: RwLock<Arc<Maintenance>>,
-    awaiting_windows: Mutex<HashSet<KymaKey>>,
     /// Kymas with names longer than a label value.
     pub(crate) long_names: LongNames,
-    klm_kymas: Mutex<HashSet<KymaKey>>,
     manifests: Mutex<Manifests>,
 }
 
@@ -80,20 +80,16 @@ impl State {
             components: RwLock::default(),
             kinds: RwLock::default(),
             sessions: Sessions::default(),
+            kymas: Mutex::default(),
             remotes: Mutex::default(),
             pull_secrets: Mutex::default(),
             policies: Mutex::default(),
             own_writes: Mutex::default(),
-            by_secret: Mutex::default(),
-            by_kind: Mutex::default(),
-            blocked: Mutex::default(),
             configs: RwLock::default(),
             config_counts: Mutex::default(),
             initial_kymas: Mutex::default(),
             maintenance: RwLock::default(),
-            awaiting_windows: Mutex::default(),
             long_names: LongNames::default(),
-            klm_kymas: Mutex::default(),
             manifests: Mutex::default(),
         }
     }
@@ -187,6 +183,11 @@ impl State {
         self.kinds.write()
     }
 
+    /// Locks the states of all Kymas, for one operation.
+    pub(crate) fn kymas(&self) -> MutexGuard<'_, Kymas> {
+        self.kymas.lock()
+    }
+
     /// Locks the states of the targets' Kymas.
     pub(crate) fn remotes(&self) -> MutexGuard<'_, Remotes> {
         self.remotes.lock()
@@ -248,27 +249,27 @@ impl State {
 
     /// Sets the access Secrets that the Kyma depends on.
     pub(crate) fn depends_on_secrets(&self, kyma: &KymaKey, secrets: Vec<String>) {
-        self.by_secret.lock().set(kyma.clone(), secrets);
+        self.kymas().by_secret.set(kyma.clone(), secrets);
     }
 
     /// Returns all Kymas that depend on an access Secret.
     pub(crate) fn with_secrets(&self) -> Vec<KymaKey> {
-        self.by_secret.lock().objects().cloned().collect()
+        self.kymas().by_secret.objects().cloned().collect()
     }
 
     /// Returns the Kymas that depend on this access Secret.
     pub(crate) fn of_secret(&self, secret: &str) -> Vec<KymaKey> {
-        self.by_secret.lock().dependents(&secret.to_owned()).cloned().collect()
+        self.kymas().by_secret.dependents(&secret.to_owned()).cloned().collect()
     }
 
     /// Sets the component kinds that the Kyma waits for.
     pub(crate) fn waits_for_kinds(&self, kyma: &KymaKey, kinds: Vec<GroupKind>) {
-        self.by_kind.lock().set(kyma.clone(), kinds);
+        self.kymas().by_kind.set(kyma.clone(), kinds);
     }
 
     /// Requeues Kymas that wait for a component kind.
     pub(crate) fn requeue_waiting_for(&self, kind: &GroupKind) {
-        let waiting: Vec<KymaKey> = self.by_kind.lock().dependents(kind).cloned().collect();
+        let waiting: Vec<KymaKey> = self.kymas().by_kind.dependents(kind).cloned().collect();
         self.requeue_all(&waiting);
     }
 
@@ -279,17 +280,17 @@ impl State {
 
     /// Returns the Kymas that wait for another one to release their target.
     pub(crate) fn blocked(&self) -> Vec<KymaKey> {
-        self.blocked.lock().iter().cloned().collect()
+        self.kymas().blocked.iter().cloned().collect()
     }
 
     /// Sets whether the Kyma waits for another one to release its target.
     pub(crate) fn set_blocked(&self, kyma: &KymaKey, is_blocked: bool) {
-        put(&self.blocked, kyma, is_blocked);
+        put(&mut self.kymas().blocked, kyma, is_blocked);
     }
 
     /// Records that another operator handles the Kyma. Returns true if that is new.
     pub(crate) fn record_klm_kyma(&self, kyma: &KymaKey) -> bool {
-        self.klm_kymas.lock().insert(kyma.clone())
+        self.kymas().get_or_add(kyma).record_klm()
     }
 
     /// Returns the maintenance policy.
@@ -305,12 +306,12 @@ impl State {
 
     /// Sets whether the Kyma depends on the maintenance policy.
     pub(crate) fn awaits_window(&self, kyma: &KymaKey, waits: bool) {
-        put(&self.awaiting_windows, kyma, waits);
+        put(&mut self.kymas().awaiting_windows, kyma, waits);
     }
 
     /// Requeues Kymas that depend on the maintenance policy.
     pub(crate) fn requeue_awaiting_windows(&self) {
-        let waiting: Vec<KymaKey> = self.awaiting_windows.lock().iter().cloned().collect();
+        let waiting: Vec<KymaKey> = self.kymas().awaiting_windows.iter().cloned().collect();
         self.requeue_all(&waiting);
     }
 
@@ -323,31 +324,28 @@ impl State {
 
     /// Removes all state of a deleted Kyma.
     pub(crate) fn forget(&self, kyma: &KymaKey) {
+        self.end_session(kyma);
+        self.kymas().remove(kyma);
+        // Indexes of other objects.
         self.catalogue_mut().forget(kyma);
         let changed = self.config_counts().forget(kyma);
         for name in &changed {
             self.report_on_config(name);
         }
-        self.end_session(kyma);
         self.policies().forget(kyma);
         self.own_writes().forget(kyma);
-        self.by_secret.lock().remove(kyma);
-        self.by_kind.lock().remove(kyma);
-        self.blocked.lock().remove(kyma);
-        self.awaiting_windows.lock().remove(kyma);
         self.long_names.remove(&kyma.name);
-        self.klm_kymas.lock().remove(kyma);
         self.manifests().forget(kyma);
         self.metrics.forget(kyma);
         self.record_decision(kyma);
     }
 }
 
-fn put(set: &Mutex<HashSet<KymaKey>>, kyma: &KymaKey, is_in: bool) {
+fn put(set: &mut HashSet<KymaKey>, kyma: &KymaKey, is_in: bool) {
     if is_in {
-        set.lock().insert(kyma.clone());
+        set.insert(kyma.clone());
     } else {
-        set.lock().remove(kyma);
+        set.remove(kyma);
     }
 }
 
