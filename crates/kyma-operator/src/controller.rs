@@ -100,15 +100,18 @@ fn record_kyma_event(state: &State, kyma: &KymaKey, event: &ObjectEvent) -> bool
     match event {
         ObjectEvent::Listed { objects, .. } => {
             let seen = objects.iter().find(is_ours).and_then(TargetKyma::of);
-            state.remotes().record_list(kyma, seen, event.revision().unwrap_or_default())
+            let revision = event.revision().unwrap_or_default();
+            state.record_target_event(kyma, |state| state.target.kyma.record_list(seen, revision))
         }
         // Ignore objects that the watch did not request.
         ObjectEvent::Applied(object) | ObjectEvent::Deleted(object) if !is_ours(&&**object) => false,
         ObjectEvent::Applied(object) => {
-            TargetKyma::of(object).is_some_and(|seen| state.remotes().record_event(kyma, seen))
+            let Some(seen) = TargetKyma::of(object) else { return false };
+            state.record_target_event(kyma, |state| state.target.kyma.record_event(seen))
         }
         ObjectEvent::Deleted(object) => {
-            TargetKyma::of(object).is_some_and(|last| state.remotes().record_deletion(kyma, &last))
+            let Some(last) = TargetKyma::of(object) else { return false };
+            state.record_target_event(kyma, |state| state.target.kyma.record_deletion(&last))
         }
     }
 }

@@ -177,7 +177,7 @@ async fn remote_side(
     let access = access_of(state, kyma)?;
     let session = session::of(state, kyma, access, context).await?;
     state.set_blocked(&KymaKey::of(kyma), false);
-    let known = state.remotes().get(&KymaKey::of(kyma));
+    let known = state.target_kyma(&KymaKey::of(kyma));
     let remote = match known {
         None => return Ok(None),
         Some(Remote::Present(remote)) => *remote,

@@ -54,6 +54,8 @@ async fn reconcile_latest(
     object: Arc<Kyma>,
     context: &ReconcileContext,
 ) -> Result<Wait, Failure> {
+    // Before events of its target, which add no state.
+    state.kymas().get_or_add(&KymaKey::of(&object));
     state.own_writes().record_delivered(&object);
     let kyma = state.own_writes().latest(object);
     let actor = hand_over::actor(&kyma.metadata);

@@ -22,11 +22,11 @@ use crate::mirror::Manifests;
 use crate::own_writes::OwnWrites;
 use crate::pull_secret::copies::Copies;
 use crate::resolve::Policy;
-use crate::target_kyma::Remotes;
+use crate::target_kyma::{Remote, TargetKyma};
 
 mod kymas;
 
-use kymas::Kymas;
+use kymas::{KymaState, Kymas};
 
 /// Triggers that requeue objects.
 pub(crate) struct Triggers {
@@ -48,7 +48,6 @@ pub(crate) struct State {
     kinds: RwLock<Kinds>,
     pub(crate) sessions: Sessions<Connection>,
     kymas: Mutex<Kymas>,
-    remotes: Mutex<Remotes>,
     pull_secrets: Mutex<Copies>,
     policies: Mutex<Policies>,
     own_writes: Mutex<OwnWrites>,
@@ -81,7 +80,6 @@ impl State {
             kinds: RwLock::default(),
             sessions: Sessions::default(),
             kymas: Mutex::default(),
-            remotes: Mutex::default(),
             pull_secrets: Mutex::default(),
             policies: Mutex::default(),
             own_writes: Mutex::default(),
@@ -188,9 +186,26 @@ impl State {
         self.kymas.lock()
     }
 
-    /// Locks the states of the targets' Kymas.
-    pub(crate) fn remotes(&self) -> MutexGuard<'_, Remotes> {
-        self.remotes.lock()
+    /// Records an event of a target. Returns whether it is news; false for a Kyma without state, which was deleted
+    /// meanwhile.
+    pub(crate) fn record_target_event(
+        &self,
+        kyma: &KymaKey,
+        record: impl FnOnce(&mut KymaState) -> bool,
+    ) -> bool {
+        self.kymas().get_mut(kyma).is_some_and(record)
+    }
+
+    /// Returns the state of the target's Kyma; `None` before the first list.
+    pub(crate) fn target_kyma(&self, kyma: &KymaKey) -> Option<Remote> {
+        self.kymas().get(kyma)?.target.kyma.get().cloned()
+    }
+
+    /// Records the result of a write to the target's Kyma.
+    pub(crate) fn record_target_write(&self, kyma: &KymaKey, written: TargetKyma) {
+        if let Some(state) = self.kymas().get_mut(kyma) {
+            state.target.kyma.record_write(written);
+        }
     }
 
     /// Locks the states of the image-pull Secret on targets.
@@ -212,7 +227,7 @@ impl State {
     pub(crate) fn end_session(&self, kyma: &KymaKey) {
         self.sessions.end(kyma);
         self.watches.unsubscribe(kyma);
-        self.remotes().forget(kyma);
+        self.kymas().end_session(kyma);
         self.pull_secrets().forget(kyma);
         self.policies().end_session(kyma);
     }

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use crate::selection;
 
-mod remotes;
+mod remote;
 mod write;
 
-pub(crate) use remotes::{Remote, Remotes};
+pub(crate) use remote::{Remote, RemoteRecord};
 pub(crate) use write::{create_target_kyma, update};
 
 pub(crate) use kyma_api::names::TARGET_KYMA as NAME;

@@ -98,7 +98,7 @@ pub(super) async fn report(
 /// Updates the status on the target while it has a Kyma. Errors are only logged.
 async fn update_target(state: &State, kyma: &Kyma, access: &TargetAccess) {
     let (Some(session), Some(status)) = (&access.session, &kyma.status) else { return };
-    let Some(crate::target_kyma::Remote::Present(remote)) = state.remotes().get(&KymaKey::of(kyma)) else {
+    let Some(crate::target_kyma::Remote::Present(remote)) = state.target_kyma(&KymaKey::of(kyma)) else {
         return;
     };
     let shown = crate::target_kyma::update(state, kyma, session, &remote, status).await;

@@ -39,7 +39,7 @@ pub(crate) async fn create_target_kyma(
     };
     let created = created.map_err(|source| Error::CreateTargetKyma { source })?;
     let remote = TargetKyma::of(&created).ok_or(Error::ReadKyma)?;
-    state.remotes().record_write(&KymaKey::of(kyma), remote.clone());
+    state.record_target_write(&KymaKey::of(kyma), remote.clone());
     Ok(remote)
 }
 
@@ -91,6 +91,6 @@ fn api(state: &State, session: &Connection) -> Api<DynamicObject> {
 fn record_write(state: &State, kyma: &Kyma, before: &TargetKyma, object: &DynamicObject) {
     let Some(now) = TargetKyma::of(object) else { return };
     if now.spec == before.spec && now.terminating == before.terminating && has_owner_metadata(&now, kyma) {
-        state.remotes().record_write(&KymaKey::of(kyma), now);
+        state.record_target_write(&KymaKey::of(kyma), now);
     }
 }
