@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::observe::{Observation, RemoteSide};
 use crate::state::State;
 
-pub(crate) mod copies;
 mod copy;
+pub(crate) mod target_copy;
 pub(crate) mod watch;
 
 /// Name that the role on targets permits: the right to read all Secrets there would be too wide.
@@ -35,7 +35,7 @@ async fn copy_to_target(
     name: &str,
 ) -> Result<(), Failure> {
     let seen = state.runtime.access.revision(name);
-    if seen.is_some_and(|seen| state.pull_secrets().has(kyma, &seen)) {
+    if seen.is_some_and(|seen| is_copied(state, kyma, &seen)) {
         return Ok(());
     }
     let found = find_on_hub(state, name).await?;
@@ -55,8 +55,14 @@ async fn copy_to_target(
     };
     let from = found.map(|found| Revision::of(&found.metadata)).unwrap_or_default();
     let version = there.resource_version().and_then(|version| version.parse().ok());
-    state.pull_secrets().record_copy(kyma, from, version.unwrap_or_default());
+    let version = version.unwrap_or_default();
+    state.kymas().get_or_add(kyma).target.pull_secret.record_copy(from, version);
     Ok(())
+}
+
+/// Reports whether the target has this revision of the hub's Secret.
+fn is_copied(state: &State, kyma: &KymaKey, revision: &Revision) -> bool {
+    state.kymas().get(kyma).is_some_and(|state| state.target.pull_secret.has(revision))
 }
 
 async fn find_on_hub(state: &State, name: &str) -> Result<Option<Secret>, Error> {

@@ -20,7 +20,6 @@ use crate::maintenance::{self, Maintenance};
 use crate::metrics::KymaMetrics;
 use crate::mirror::Manifests;
 use crate::own_writes::OwnWrites;
-use crate::pull_secret::copies::Copies;
 use crate::resolve::Policy;
 use crate::target_kyma::{Remote, TargetKyma};
 
@@ -48,7 +47,6 @@ pub(crate) struct State {
     kinds: RwLock<Kinds>,
     pub(crate) sessions: Sessions<Connection>,
     kymas: Mutex<Kymas>,
-    pull_secrets: Mutex<Copies>,
     policies: Mutex<Policies>,
     own_writes: Mutex<OwnWrites>,
     configs: RwLock<Configs>,
@@ -80,7 +78,6 @@ impl State {
             kinds: RwLock::default(),
             sessions: Sessions::default(),
             kymas: Mutex::default(),
-            pull_secrets: Mutex::default(),
             policies: Mutex::default(),
             own_writes: Mutex::default(),
             configs: RwLock::default(),
@@ -208,11 +205,6 @@ impl State {
         }
     }
 
-    /// Locks the states of the image-pull Secret on targets.
-    pub(crate) fn pull_secrets(&self) -> MutexGuard<'_, Copies> {
-        self.pull_secrets.lock()
-    }
-
     /// Locks the states of the policies on targets.
     pub(crate) fn policies(&self) -> MutexGuard<'_, Policies> {
         self.policies.lock()
@@ -228,7 +220,6 @@ impl State {
         self.sessions.end(kyma);
         self.watches.unsubscribe(kyma);
         self.kymas().end_session(kyma);
-        self.pull_secrets().forget(kyma);
         self.policies().end_session(kyma);
     }
 

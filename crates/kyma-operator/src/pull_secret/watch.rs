@@ -31,10 +31,12 @@ pub(crate) fn record_event(state: &State, kyma: &KymaKey, event: &ObjectEvent) -
     match event {
         ObjectEvent::Listed { objects, .. } => {
             let listed = objects.iter().find(|object| is_it(object)).and_then(version);
-            state.pull_secrets().record_list(kyma, listed)
+            state.record_target_event(kyma, |state| state.target.pull_secret.record_list(listed))
         }
         ObjectEvent::Applied(object) | ObjectEvent::Deleted(object) => {
-            is_it(object) && state.pull_secrets().record_change(kyma, version(object).unwrap_or(u64::MAX))
+            let version = version(object).unwrap_or(u64::MAX);
+            is_it(object)
+                && state.record_target_event(kyma, |state| state.target.pull_secret.record_change(version))
         }
     }
 }

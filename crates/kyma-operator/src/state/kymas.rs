@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use kyma_sdk::{Index, KymaKey};
 
 use crate::kinds::GroupKind;
+use crate::pull_secret::target_copy::TargetCopy;
 use crate::target_kyma::RemoteRecord;
 
 /// State of one Kyma between reconciles. It can be rebuilt from the API.
@@ -21,6 +22,8 @@ pub(crate) struct KymaState {
 pub(crate) struct TargetState {
     /// The target's Kyma.
     pub(crate) kyma: RemoteRecord,
+    /// The copy of the image-pull Secret.
+    pub(crate) pull_secret: TargetCopy,
 }
 
 impl KymaState {
