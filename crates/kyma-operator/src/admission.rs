@@ -49,12 +49,17 @@ pub(crate) async fn sync(
 ) -> Option<Result<(), Failure>> {
     let desired = desired_policies(state, observed, decided);
     let fingerprint = policy::fingerprint(&desired, &observed.missing_configs);
-    let applied = if state.policies().are_applied(&observed.key, &fingerprint) {
+    let applied = if are_applied(state, &observed.key, &fingerprint) {
         Ok(())
     } else {
         apply_and_prune(state, observed, decided, (&desired, &fingerprint), paused_operations).await
     };
     (!desired.is_empty() || applied.is_err()).then_some(applied)
+}
+
+/// Reports whether the target has the policies with this fingerprint.
+fn are_applied(state: &State, kyma: &KymaKey, fingerprint: &str) -> bool {
+    state.kymas().get(kyma).is_some_and(|state| state.policies.are_applied(fingerprint))
 }
 
 /// Returns the policies and bindings of all modules.
@@ -108,7 +113,8 @@ async fn apply_and_prune(
         state.record_rule_refusals(kyma, reasons);
     }
     let ApplyResult { found, versions, refusals } = applied?;
-    state.policies().record_undesired(kyma, undesired_names(&found, desired));
+    let undesired: Vec<String> = undesired_names(&found, desired).collect();
+    state.kymas().get_or_add(kyma).policies.record_undesired(undesired);
     let modules = modules(&observed.views, observed.kyma.status.as_ref(), decided);
     let pending = pending(decided);
     let obsolete: Vec<(Id, DynamicObject)> = {
@@ -127,7 +133,9 @@ async fn apply_and_prune(
     let refused = refusals.into_first();
     // Without a fingerprint the next pass tries again, but changes of accepted policies are noticed before.
     let is_complete = refused.is_none() && !is_prune_paused && pruned.is_ok();
-    if !state.policies().record_applied(kyma, is_complete.then_some(fingerprint), versions) {
+    let fingerprint = is_complete.then_some(fingerprint);
+    let is_unchanged = state.kymas().get_or_add(kyma).policies.record_applied(fingerprint, versions);
+    if !is_unchanged {
         state.requeue(kyma);
     }
     // The refusal is reported first: the status of the ModuleConfig refers to it.
@@ -166,7 +174,7 @@ async fn apply_all(
     desired: &BTreeMap<Id, Body>,
 ) -> Result<ApplyResult, Failure> {
     // From here on the watch reports changes on the target; the list below is not older.
-    state.policies().begin_apply(kyma, desired.keys());
+    state.kymas().get_or_add(kyma).policies.begin_apply(desired.keys());
     session::watch(state, kyma, target, !desired.is_empty())?;
     let found = list_policies(kyma, target, desired.is_empty()).await?;
     let (mut versions, mut refusals) = (Versions::new(), Refusals::default());
@@ -204,7 +212,8 @@ pub(crate) async fn clean(
         policy::possible_names(&state.configs(), kyma.metadata.labels.as_ref().unwrap_or(&none), &key)
     };
     named.extend(found.keys().map(|id| id.name.clone()));
-    named.extend(state.policies().undesired(&key));
+    let undesired = state.kymas().get(&key).map(|state| state.policies.undesired().clone());
+    named.extend(undesired.into_iter().flatten());
     for name in named {
         for kind in POLICY_KINDS {
             let id = Id { kind, name: name.clone() };
@@ -384,8 +393,12 @@ mod tests {
         clean(&state, &kyma, &on_target, &gate).await.unwrap();
         assert_eq!(target.count(&named("DELETE")), 0, "nothing leads to it");
         let key = KymaKey::of(&kyma);
-        state.policies().begin_apply(&key, std::iter::empty());
-        state.policies().record_undesired(&key, [NAME.to_owned()].into_iter());
+        {
+            let mut kymas = state.kymas();
+            let policies = &mut kymas.get_or_add(&key).policies;
+            policies.begin_apply(std::iter::empty());
+            policies.record_undesired([NAME.to_owned()]);
+        }
         state.end_session(&key);
         clean(&state, &kyma, &on_target, &gate).await.unwrap();
         assert_eq!(target.count(&named("DELETE")), 1);

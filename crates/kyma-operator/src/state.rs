@@ -10,7 +10,6 @@ use kyma_connection::{Connection, Sessions};
 use kyma_sdk::{KymaKey, LongNames, Runtime, Trigger, Watches};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::admission::target_policies::Policies;
 use crate::args::KymaArgs;
 use crate::catalogue::{AffectedKymas, Catalogue};
 use crate::component::Components;
@@ -47,7 +46,6 @@ pub(crate) struct State {
     kinds: RwLock<Kinds>,
     pub(crate) sessions: Sessions<Connection>,
     kymas: Mutex<Kymas>,
-    policies: Mutex<Policies>,
     own_writes: Mutex<OwnWrites>,
     configs: RwLock<Configs>,
     config_counts: Mutex<CountsByConfig>,
@@ -78,7 +76,6 @@ impl State {
             kinds: RwLock::default(),
             sessions: Sessions::default(),
             kymas: Mutex::default(),
-            policies: Mutex::default(),
             own_writes: Mutex::default(),
             configs: RwLock::default(),
             config_counts: Mutex::default(),
@@ -205,11 +202,6 @@ impl State {
         }
     }
 
-    /// Locks the states of the policies on targets.
-    pub(crate) fn policies(&self) -> MutexGuard<'_, Policies> {
-        self.policies.lock()
-    }
-
     /// Locks the states of Manifests, with `--manifest-mirror`.
     pub(crate) fn manifests(&self) -> MutexGuard<'_, Manifests> {
         self.manifests.lock()
@@ -220,7 +212,6 @@ impl State {
         self.sessions.end(kyma);
         self.watches.unsubscribe(kyma);
         self.kymas().end_session(kyma);
-        self.policies().end_session(kyma);
     }
 
     /// Requeues a Kyma.
@@ -338,7 +329,6 @@ impl State {
         for name in &changed {
             self.report_on_config(name);
         }
-        self.policies().forget(kyma);
         self.own_writes().forget(kyma);
         self.long_names.remove(&kyma.name);
         self.manifests().forget(kyma);

@@ -1,8 +1,6 @@
-//! Tracks which targets have the desired policies. Pure.
+//! Tracks whether a target has the desired policies of a Kyma. Pure.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-
-use kyma_sdk::KymaKey;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::policy::Id;
 
@@ -12,18 +10,19 @@ pub(crate) type Versions = BTreeMap<Id, u64>;
 /// Maximum number of names of policies without a ModuleConfig that are kept for each Kyma.
 const MAX_UNDESIRED_NAMES: usize = 1_000;
 
-/// Applied policies by Kyma, with the changes that watches reported since.
+/// Applied policies of one Kyma, with the changes that watches reported since.
 #[derive(Debug, Default)]
-pub(crate) struct Policies {
-    on_targets: HashMap<KymaKey, TargetPolicies>,
+pub(crate) struct TargetPolicies {
+    /// Policies of the present session; `None` before the first apply.
+    in_session: Option<SessionPolicies>,
     /// Names of policies that lists of the target contained and no present ModuleConfig makes. They outlive a session:
     /// the removal of the Kyma reads these policies although a list lacks them.
-    undesired: HashMap<KymaKey, BTreeSet<String>>,
+    undesired: BTreeSet<String>,
 }
 
-/// Policies of one Kyma on its target.
+/// Policies that were applied in one session with the target.
 #[derive(Debug, Default)]
-struct TargetPolicies {
+struct SessionPolicies {
     applied: Option<AppliedPolicies>,
     /// Policies and bindings that were applied or are being applied, with the resourceVersion of the last reported
     /// change.
@@ -39,29 +38,24 @@ struct AppliedPolicies {
     versions: Versions,
 }
 
-impl Policies {
+impl TargetPolicies {
     /// Reports whether the target has the policies with this fingerprint.
-    pub(crate) fn are_applied(&self, kyma: &KymaKey, fingerprint: &str) -> bool {
-        let applied = self.on_targets.get(kyma).and_then(|policies| policies.applied.as_ref());
+    pub(crate) fn are_applied(&self, fingerprint: &str) -> bool {
+        let applied = self.in_session.as_ref().and_then(|policies| policies.applied.as_ref());
         applied.is_some_and(|applied| applied.fingerprint.as_deref() == Some(fingerprint))
     }
 
     /// Records that these policies are about to be applied; later events about them count as changes.
-    pub(crate) fn begin_apply<'a>(&mut self, kyma: &KymaKey, desired: impl Iterator<Item = &'a Id>) {
+    pub(crate) fn begin_apply<'a>(&mut self, desired: impl Iterator<Item = &'a Id>) {
         let reported = desired.map(|id| (id.clone(), 0)).collect();
-        self.on_targets.insert(kyma.clone(), TargetPolicies { applied: None, reported });
+        self.in_session = Some(SessionPolicies { applied: None, reported });
     }
 
     /// Records that the target has the policies in these versions, and the fingerprint of all desired ones if the
     /// apply was complete. Returns false if one of them changed meanwhile.
-    pub(crate) fn record_applied(
-        &mut self,
-        kyma: &KymaKey,
-        fingerprint: Option<&str>,
-        versions: Versions,
-    ) -> bool {
+    pub(crate) fn record_applied(&mut self, fingerprint: Option<&str>, versions: Versions) -> bool {
         // The session ended meanwhile.
-        let Some(policies) = self.on_targets.get_mut(kyma) else { return true };
+        let Some(policies) = &mut self.in_session else { return true };
         let is_unchanged = versions
             .iter()
             .all(|(id, version)| policies.reported.get(id).is_none_or(|reported| reported <= version));
@@ -71,8 +65,8 @@ impl Policies {
     }
 
     /// Records a change or deletion of a policy on the target. Returns true if it differs from the applied version.
-    pub(crate) fn record_change(&mut self, kyma: &KymaKey, id: &Id, version: u64) -> bool {
-        let Some(policies) = self.on_targets.get_mut(kyma) else { return false };
+    pub(crate) fn record_change(&mut self, id: &Id, version: u64) -> bool {
+        let Some(policies) = &mut self.in_session else { return false };
         // Ignore objects that the watch did not request.
         let Some(reported) = policies.reported.get_mut(id) else { return false };
         *reported = (*reported).max(version);
@@ -82,8 +76,8 @@ impl Policies {
     }
 
     /// Records a complete list of one kind. Returns true if a policy differs from the applied version.
-    pub(crate) fn record_list(&mut self, kyma: &KymaKey, kind: &str, listed: &Versions) -> bool {
-        let Some(policies) = self.on_targets.get_mut(kyma) else { return false };
+    pub(crate) fn record_list(&mut self, kind: &str, listed: &Versions) -> bool {
+        let Some(policies) = &mut self.in_session else { return false };
         let mut of_kind = policies.reported.iter_mut().filter(|(id, _)| id.kind == kind);
         for (id, reported) in &mut of_kind {
             *reported = listed.get(id).copied().unwrap_or_default();
@@ -97,35 +91,27 @@ impl Policies {
     }
 
     /// Records names of policies on the target that no present ModuleConfig makes.
-    pub(crate) fn record_undesired(&mut self, kyma: &KymaKey, names: impl Iterator<Item = String>) {
-        let mut names = names.peekable();
+    pub(crate) fn record_undesired(&mut self, names: impl IntoIterator<Item = String>) {
         // The session ended meanwhile.
-        if names.peek().is_none() || !self.on_targets.contains_key(kyma) {
+        if self.in_session.is_none() {
             return;
         }
-        let recorded = self.undesired.entry(kyma.clone()).or_default();
         for name in names {
-            if recorded.len() >= MAX_UNDESIRED_NAMES {
+            if self.undesired.len() >= MAX_UNDESIRED_NAMES {
                 return;
             }
-            recorded.insert(name);
+            self.undesired.insert(name);
         }
     }
 
     /// Returns the recorded names of policies that no ModuleConfig made. Not all of them exist.
-    pub(crate) fn undesired(&self, kyma: &KymaKey) -> BTreeSet<String> {
-        self.undesired.get(kyma).cloned().unwrap_or_default()
+    pub(crate) fn undesired(&self) -> &BTreeSet<String> {
+        &self.undesired
     }
 
-    /// Removes the records of a Kyma's session with its target.
-    pub(crate) fn end_session(&mut self, kyma: &KymaKey) {
-        self.on_targets.remove(kyma);
-    }
-
-    /// Removes all records of a Kyma.
-    pub(crate) fn forget(&mut self, kyma: &KymaKey) {
-        self.end_session(kyma);
-        self.undesired.remove(kyma);
+    /// Removes the records of the session with the target.
+    pub(crate) fn end_session(&mut self) {
+        self.in_session = None;
     }
 }
 
@@ -142,85 +128,75 @@ mod tests {
         Versions::from([(id("a"), version)])
     }
 
-    fn begun() -> (KymaKey, Policies) {
-        let (kyma, mut policies) = (KymaKey::new("kcp-system", "a"), Policies::default());
-        policies.begin_apply(&kyma, [id("a")].iter());
-        (kyma, policies)
+    fn begun() -> TargetPolicies {
+        let mut policies = TargetPolicies::default();
+        policies.begin_apply([id("a")].iter());
+        policies
     }
 
     #[test]
     fn policies_are_applied_until_desired_or_live_ones_change() {
-        let (kyma, mut policies) = begun();
-        assert!(!policies.are_applied(&kyma, "p"));
-        assert!(policies.record_applied(&kyma, Some("p"), versions(10)));
-        assert!(policies.are_applied(&kyma, "p") && !policies.are_applied(&kyma, "q"));
-        assert!(!policies.record_change(&kyma, &id("a"), 10), "the operator's write");
-        assert!(
-            !policies.record_change(&kyma, &id("another"), 99),
-            "an object that the watch did not request"
-        );
-        assert!(policies.are_applied(&kyma, "p"));
-        assert!(policies.record_change(&kyma, &id("a"), 11), "another writer's change");
-        assert!(!policies.are_applied(&kyma, "p"));
+        let mut policies = begun();
+        assert!(!policies.are_applied("p"));
+        assert!(policies.record_applied(Some("p"), versions(10)));
+        assert!(policies.are_applied("p") && !policies.are_applied("q"));
+        assert!(!policies.record_change(&id("a"), 10), "the operator's write");
+        assert!(!policies.record_change(&id("another"), 99), "an object that the watch did not request");
+        assert!(policies.are_applied("p"));
+        assert!(policies.record_change(&id("a"), 11), "another writer's change");
+        assert!(!policies.are_applied("p"));
     }
 
     #[test]
     fn a_change_reported_during_the_apply_is_not_lost() {
-        let (kyma, mut policies) = begun();
-        policies.record_change(&kyma, &id("a"), 11);
-        assert!(!policies.record_applied(&kyma, Some("p"), versions(10)));
-        assert!(!policies.are_applied(&kyma, "p"));
-        assert!(policies.record_applied(&kyma, Some("p"), versions(12)));
-        assert!(policies.are_applied(&kyma, "p"));
+        let mut policies = begun();
+        policies.record_change(&id("a"), 11);
+        assert!(!policies.record_applied(Some("p"), versions(10)));
+        assert!(!policies.are_applied("p"));
+        assert!(policies.record_applied(Some("p"), versions(12)));
+        assert!(policies.are_applied("p"));
     }
 
     #[test]
     fn changes_of_accepted_policies_are_noticed_after_a_refusal() {
-        let (kyma, mut policies) = begun();
-        policies.begin_apply(&kyma, [id("a"), id("refused")].iter());
-        assert!(policies.record_applied(&kyma, None, versions(10)));
-        assert!(!policies.are_applied(&kyma, "p"), "the next pass tries again");
-        assert!(!policies.record_list(&kyma, POLICY, &versions(10)), "the accepted policy is unchanged");
-        assert!(!policies.record_change(&kyma, &id("a"), 10), "the operator's write");
-        assert!(policies.record_change(&kyma, &id("a"), 11), "another writer's change");
+        let mut policies = begun();
+        policies.begin_apply([id("a"), id("refused")].iter());
+        assert!(policies.record_applied(None, versions(10)));
+        assert!(!policies.are_applied("p"), "the next pass tries again");
+        assert!(!policies.record_list(POLICY, &versions(10)), "the accepted policy is unchanged");
+        assert!(!policies.record_change(&id("a"), 10), "the operator's write");
+        assert!(policies.record_change(&id("a"), 11), "another writer's change");
     }
 
     #[test]
     fn a_list_counts_even_with_lower_versions() {
-        let (kyma, mut policies) = begun();
+        let mut policies = begun();
         for (listed, is_news) in [(versions(10), false), (versions(9), true), (Versions::new(), true)] {
-            policies.record_applied(&kyma, Some("p"), versions(10));
-            assert_eq!(policies.record_list(&kyma, POLICY, &listed), is_news, "{listed:?}");
-            assert_eq!(policies.are_applied(&kyma, "p"), !is_news);
+            policies.record_applied(Some("p"), versions(10));
+            assert_eq!(policies.record_list(POLICY, &listed), is_news, "{listed:?}");
+            assert_eq!(policies.are_applied("p"), !is_news);
         }
-        assert!(
-            policies.record_applied(&kyma, Some("p"), versions(3)),
-            "written again on the restored target"
-        );
+        assert!(policies.record_applied(Some("p"), versions(3)), "written again on the restored target");
     }
 
     #[test]
     fn an_apply_of_an_ended_session_is_not_recorded() {
-        let (kyma, mut policies) = begun();
-        policies.end_session(&kyma);
-        assert!(policies.record_applied(&kyma, Some("p"), versions(10)));
-        assert!(!policies.are_applied(&kyma, "p"));
+        let mut policies = begun();
+        policies.end_session();
+        assert!(policies.record_applied(Some("p"), versions(10)));
+        assert!(!policies.are_applied("p"));
     }
 
     #[test]
     fn policy_names_without_config_outlive_session_within_a_bound() {
-        let (kyma, mut policies) = begun();
-        policies.record_undesired(&kyma, ["b".to_owned()].into_iter());
-        policies.record_undesired(&kyma, std::iter::empty());
-        policies.end_session(&kyma);
-        policies.record_undesired(&kyma, ["late".to_owned()].into_iter());
-        assert_eq!(policies.undesired(&kyma), BTreeSet::from(["b".to_owned()]));
-        policies.begin_apply(&kyma, [id("a")].iter());
-        policies.record_undesired(&kyma, (0..=MAX_UNDESIRED_NAMES).map(|number| format!("{number}")));
-        assert_eq!(policies.undesired(&kyma).len(), MAX_UNDESIRED_NAMES);
-        policies.forget(&kyma);
-        assert!(policies.undesired(&kyma).is_empty());
-        policies.record_undesired(&kyma, ["late".to_owned()].into_iter());
-        assert!(policies.undesired.is_empty() && policies.on_targets.is_empty());
+        let mut policies = begun();
+        policies.record_undesired(["b".to_owned()]);
+        policies.record_undesired([]);
+        policies.end_session();
+        policies.record_undesired(["late".to_owned()]);
+        assert_eq!(policies.undesired(), &BTreeSet::from(["b".to_owned()]));
+        policies.begin_apply([id("a")].iter());
+        policies.record_undesired((0..=MAX_UNDESIRED_NAMES).map(|number| format!("{number}")));
+        assert_eq!(policies.undesired().len(), MAX_UNDESIRED_NAMES);
     }
 }

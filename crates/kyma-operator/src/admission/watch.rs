@@ -32,10 +32,11 @@ pub(crate) fn record_event(state: &State, kyma: &KymaKey, at: &WatchSpec, event:
         ObjectEvent::Listed { objects, .. } => {
             let of = |object| Some((id(object), version(object)?));
             let listed: Versions = objects.iter().filter_map(of).collect();
-            state.policies().record_list(kyma, kind, &listed)
+            state.record_target_event(kyma, |state| state.policies.record_list(kind, &listed))
         }
         ObjectEvent::Applied(object) | ObjectEvent::Deleted(object) => {
-            state.policies().record_change(kyma, &id(object), version(object).unwrap_or(u64::MAX))
+            let (id, version) = (id(object), version(object).unwrap_or(u64::MAX));
+            state.record_target_event(kyma, |state| state.policies.record_change(&id, version))
         }
     }
 }

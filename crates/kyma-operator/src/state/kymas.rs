@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use kyma_sdk::{Index, KymaKey};
 
+use crate::admission::target_policies::TargetPolicies;
 use crate::kinds::GroupKind;
 use crate::pull_secret::target_copy::TargetCopy;
 use crate::target_kyma::RemoteRecord;
@@ -13,6 +14,8 @@ use crate::target_kyma::RemoteRecord;
 pub(crate) struct KymaState {
     /// The target, until the session ends.
     pub(crate) target: TargetState,
+    /// The policies on the target. Some records outlive the session.
+    pub(crate) policies: TargetPolicies,
     /// Whether an event reported that another operator handles the Kyma.
     is_klm_reported: bool,
 }
@@ -35,6 +38,7 @@ impl KymaState {
     /// Discards the state that a session reported.
     fn end_session(&mut self) {
         self.target = TargetState::default();
+        self.policies.end_session();
     }
 }
 
