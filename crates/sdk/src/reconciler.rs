@@ -2,6 +2,7 @@
 //! error class.
 
 mod changes;
+mod cleanup;
 mod event_filter;
 mod pause_changes;
 mod records;
@@ -28,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use changes::Change;
 use changes::{Hook, own_changes};
+use cleanup::{CleanupGuard, StateRemover};
 use records::Records;
 pub(crate) use slots::Slot;
 use slots::{MAX_WAITING, Slots};
@@ -85,6 +87,7 @@ where
     scope: (Option<String>, Option<String>),
     hooks: Vec<Hook<K>>,
     access: Option<AccessOf<K>>,
+    forget: Option<StateRemover<K>>,
 }
 
 /// Function that returns the access Secret of an object's target.
@@ -110,6 +113,7 @@ where
             scope,
             hooks: vec![],
             access: None,
+            forget: None,
         }
     }
 
@@ -139,6 +143,12 @@ where
         Self { access: Some(Box::new(access)), ..self }
     }
 
+    /// Calls `forget` at the end of a reconcile whose object vanished meanwhile, also if the reconcile was cancelled: it
+    /// may have recorded state after [`Change::Deleted`].
+    pub fn forgetting(self, forget: impl Fn(&ObjectRef<K>) + Send + Sync + 'static) -> Self {
+        Self { forget: Some(Box::new(forget)), ..self }
+    }
+
     /// Reconciles until the process shuts down. Running reconciles get five seconds to finish; a cancelled one leaves
     /// the same state as a crash.
     ///
@@ -150,7 +160,7 @@ where
         F: Fn(Arc<K>, ReconcileContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Wait, Failure>> + Send + 'static,
     {
-        let Self { runtime, api, store, writer, trigger, scope, hooks, access } = self;
+        let Self { runtime, api, store, writer, trigger, scope, hooks, access, forget } = self;
         let kind = K::kind(&()).into_owned();
         runtime.process.health.ready(runtime.operator.name);
         // Creates the series before the first repair is counted.
@@ -165,6 +175,7 @@ where
             records: Arc::clone(&records),
             slots: Slots::new(runtime.settings.concurrency),
             unhealthy,
+            forget,
             reconcile,
         };
         let context = Arc::new(work);
@@ -211,6 +222,7 @@ struct Work<K: Resource<DynamicType = ()> + 'static, F> {
     slots: Slots,
     /// Permits for objects whose target did not answer the last time.
     unhealthy: Semaphore,
+    forget: Option<StateRemover<K>>,
     reconcile: F,
 }
 
@@ -218,6 +230,17 @@ impl<K, F> Work<K, F>
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {
+    /// Runs a reconcile. If its object vanishes meanwhile, its state is removed at the end.
+    async fn run<Fut>(&self, object: Arc<K>, context: ReconcileContext) -> Result<Wait, Failure>
+    where
+        F: Fn(Arc<K>, ReconcileContext) -> Fut,
+        Fut: Future<Output = Result<Wait, Failure>> + Send,
+    {
+        let key = ObjectRef::from_obj(&*object);
+        let _cleanup = CleanupGuard { store: &self.store, forget: self.forget.as_ref(), key };
+        contained(|| (self.reconcile)(object, context)).await
+    }
+
     /// Schedules the next reconcile after `wait`, or when the object is due for verification, with jitter.
     fn again(&self, key: ObjectRef<K>, wait: Option<Duration>, outcome: ReconcileOutcome) -> Action {
         let now = Instant::now();
@@ -313,7 +336,7 @@ where
         process.metrics.clone(),
     );
     let context = context.with_last_request(beginning.last_request).in_slot(&slot);
-    let reconcile = contained(|| (work.reconcile)(Arc::clone(&object), context));
+    let reconcile = work.run(Arc::clone(&object), context);
     let result = tokio::select! {
         result = tokio::time::timeout(settings.reconcile_deadline, reconcile) => result,
         // A new Pause cancels the reconcile like a crash between two writes; the next one continues from the live

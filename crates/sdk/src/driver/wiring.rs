@@ -4,7 +4,7 @@ use std::{process::ExitCode, sync::Arc};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResourceExt, Resource, ResourceExt};
-use kube_runtime::reflector::{ObjectRef, Store};
+use kube_runtime::reflector::ObjectRef;
 use kyma_api::{Reason, names};
 use kyma_targets::SecretKey;
 use parking_lot::Mutex;
@@ -66,8 +66,7 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
     let targets = Arc::clone(&by_target);
     driver.runtime.brake.set_target_counter(move || targets.lock().dependencies());
     requeue_on_access_change(&driver.runtime, &by_secret, &driver.trigger, &driver.watches);
-    let watching = Arc::clone(&driver);
-    let store = reconciler.store();
+    let (watching, forgetting) = (Arc::clone(&driver), Arc::clone(&driver));
     let reconciler = reconciler.on_change(move |change| {
         let contract =
             if let Change::Applied(resource) = change { Contract::of(resource).ok() } else { None };
@@ -94,11 +93,10 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
     });
     reconciler
         .reaching(|resource| Contract::of(resource).ok()?.spec.target.kubeconfig_secret_ref)
+        .forgetting(move |key| forgetting.gone(key))
         .run(move |resource, reconcile_context| {
             let driver = Arc::clone(&driver);
-            let cleanup = CleanupGuard::new(&driver, &store, &resource);
             async move {
-                let _cleanup = cleanup;
                 let _guard = driver.status.begin_reconcile(&resource);
                 driver.reconcile(resource, reconcile_context).await
             }
@@ -125,29 +123,6 @@ fn driver<C: Component>(
         creates_default_resource: !C::HANDLES_DEFAULT_RESOURCE && has_status_field(&crd, RESOURCE),
         runtime,
         trigger,
-    }
-}
-
-/// A running reconcile. If its component vanishes meanwhile, the reconcile may open watches and fill caches after the
-/// DELETE event; dropping this guard removes them.
-struct CleanupGuard<C: Component> {
-    driver: Arc<Driver<C>>,
-    store: Store<C::Resource>,
-    key: ObjectRef<C::Resource>,
-}
-
-impl<C: Component> CleanupGuard<C> {
-    fn new(driver: &Arc<Driver<C>>, store: &Store<C::Resource>, resource: &C::Resource) -> Self {
-        Self { driver: Arc::clone(driver), store: store.clone(), key: ObjectRef::from_obj(resource) }
-    }
-}
-
-impl<C: Component> Drop for CleanupGuard<C> {
-    fn drop(&mut self) {
-        // The store processes a DELETE event first, so either this guard or the event handler cleans up.
-        if self.store.get(&self.key).is_none() {
-            self.driver.gone(&self.key);
-        }
     }
 }
 
