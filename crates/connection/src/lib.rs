@@ -8,6 +8,7 @@
 //! - [`advance_fencing_generation`] excludes restored copies of the hub before a change is requested.
 //! - [`Sessions`] keeps the sessions of an operator with its targets.
 //! - [`owned_fields`] shows whether another apply of an object would change anything.
+//! - [`testing`] has a connection for unit tests of an operator.
 //!
 //! Operators differ only in the methods of [`Connector`].
 
@@ -20,6 +21,7 @@ mod namespace;
 mod open;
 pub mod owned_fields;
 mod sessions;
+pub mod testing;
 mod verification;
 
 pub use connection::{Connection, session_lifetime};
