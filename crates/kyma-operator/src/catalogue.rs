@@ -234,4 +234,12 @@ impl From<BTreeSet<KymaKey>> for AffectedKymas {
 }
 
 #[cfg(test)]
+impl Catalogue {
+    /// Reports whether a Kyma depends on the catalogue.
+    pub(crate) fn has_subscriptions(&self) -> bool {
+        !self.subscriptions.is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests;

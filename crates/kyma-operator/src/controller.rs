@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use kube_runtime::reflector::Store;
+use kube_runtime::reflector::{ObjectRef, Store};
 use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
 use kyma_sdk::{
     AccessChange, Change, KymaAccess, KymaKey, ObjectEvent, Reconciler, Runtime, WatchSpec, Watches,
@@ -48,8 +48,10 @@ pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::Metri
         () = state.runtime.access.listed() => {}
         () = state.runtime.process.shutdown.cancelled() => {}
     }
-    let shared = Arc::clone(&state);
-    let kymas = reconciler.run(move |kyma, context| reconcile(Arc::clone(&shared), kyma, context));
+    let (shared, forgetting) = (Arc::clone(&state), Arc::clone(&state));
+    let kymas = reconciler
+        .forgetting(move |kyma| forgetting.forget(&key_of(kyma)))
+        .run(move |kyma, context| reconcile(Arc::clone(&shared), kyma, context));
     let configs = feeds::report_on_configs(Arc::clone(&state), configs);
     tokio::join!(kymas, configs, mandatory::follow(state, releases, store));
     Ok(())
@@ -177,8 +179,7 @@ fn follow_kymas(state: &State, kymas: &Store<Kyma>, change: Change<'_, Kyma>) {
             state.requeue_withdrawn();
         }
         Change::Deleted(kyma) => {
-            let key = KymaKey::new(kyma.namespace.as_deref().unwrap_or_default(), &kyma.name);
-            state.forget(&key);
+            state.forget(&key_of(kyma));
             state.requeue_all(&state.blocked());
             state.requeue_withdrawn();
         }
@@ -194,6 +195,12 @@ fn follow_kymas(state: &State, kymas: &Store<Kyma>, change: Change<'_, Kyma>) {
     }
 }
 
+fn key_of(kyma: &ObjectRef<Kyma>) -> KymaKey {
+    KymaKey::new(kyma.namespace.as_deref().unwrap_or_default(), &kyma.name)
+}
+
+#[cfg(test)]
+mod deleted_kymas;
 #[cfg(test)]
 mod tests {
     use std::time::Instant;

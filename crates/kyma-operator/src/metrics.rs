@@ -74,3 +74,11 @@ impl KymaMetrics {
         self.klm.forget(key);
     }
 }
+
+#[cfg(test)]
+impl KymaMetrics {
+    /// Reports whether no Kyma has series.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.modules.is_empty() && self.klm.is_empty()
+    }
+}

@@ -182,4 +182,12 @@ impl Manifests {
 }
 
 #[cfg(test)]
+impl Manifests {
+    /// Reports whether no Manifest and no component is recorded.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.observed.is_empty() && self.synced.is_empty() && self.kyma_by_manifest.is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests;

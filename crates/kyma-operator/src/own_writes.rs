@@ -116,6 +116,14 @@ fn version(kyma: &Kyma) -> u64 {
 }
 
 #[cfg(test)]
+impl OwnWrites {
+    /// Reports whether the watch has delivered all writes.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 

@@ -323,7 +323,7 @@ impl State {
     pub(crate) fn forget(&self, kyma: &KymaKey) {
         self.end_session(kyma);
         self.kymas().remove(kyma);
-        // Indexes of other objects.
+        // Indexes with other keys, and own writes, of which one list of all Kymas ends many.
         self.catalogue_mut().forget(kyma);
         let changed = self.config_counts().forget(kyma);
         for name in &changed {

@@ -72,3 +72,11 @@ fn topics(subscription: &Subscription) -> Vec<Topic> {
     }
     topics
 }
+
+#[cfg(test)]
+impl Subscriptions {
+    /// Reports whether no Kyma has a subscription.
+    pub(super) fn is_empty(&self) -> bool {
+        self.kymas.is_empty() && self.kymas.dependencies() == 0
+    }
+}

@@ -180,6 +180,14 @@ impl Components {
 }
 
 #[cfg(test)]
+impl Components {
+    /// Reports whether there is no component.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.views.is_empty() && self.by_kyma.is_empty() && self.mandatory.is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 

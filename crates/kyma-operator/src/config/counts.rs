@@ -147,3 +147,11 @@ fn changed<T: PartialEq>(before: &BTreeMap<String, T>, now: &BTreeMap<String, T>
     let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
     names.into_iter().filter(|name| before.get(*name) != now.get(*name)).cloned().collect()
 }
+
+#[cfg(test)]
+impl CountsByConfig {
+    /// Reports whether no Kyma is counted or named.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.of.is_empty() && self.kymas.is_empty() && self.rule_refusals.is_empty()
+    }
+}

@@ -165,3 +165,11 @@ fn state_of(view: &ComponentView) -> (String, State) {
     let reported = view.state.unwrap_or(State::Processing);
     (view.module.clone(), if view.terminating { State::Deleting } else { reported })
 }
+
+#[cfg(test)]
+impl KlmGauges {
+    /// Reports whether no Kyma has series.
+    pub(super) fn is_empty(&self) -> bool {
+        self.series.lock().is_empty()
+    }
+}

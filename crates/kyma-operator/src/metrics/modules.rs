@@ -115,6 +115,14 @@ fn became_ready<'a>(
 }
 
 #[cfg(test)]
+impl ModuleMetrics {
+    /// Reports whether no Kyma is recorded.
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.lock().is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 

@@ -91,6 +91,15 @@ impl Kymas {
 }
 
 #[cfg(test)]
+impl Kymas {
+    /// Reports whether no Kyma has an entry.
+    pub(super) fn is_empty(&self) -> bool {
+        let indexes = self.by_secret.dependencies() + self.by_kind.dependencies();
+        self.states.is_empty() && indexes == 0 && self.blocked.is_empty() && self.awaiting_windows.is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use serde_json::{from_value, json};
 

@@ -10,6 +10,27 @@ use serde_json::json;
 use super::*;
 use crate::config::Config;
 
+impl State {
+    /// Returns the maps and indexes that have entries of Kymas.
+    pub(crate) fn filled_indexes(&self) -> Vec<&'static str> {
+        let has_entries = [
+            ("states", !self.kymas().is_empty()),
+            ("own writes", !self.own_writes().is_empty()),
+            ("watches", self.watches.count() > 0),
+            ("sessions", !self.sessions.all().is_empty()),
+            ("pending sessions", self.sessions.pending_count() > 0),
+            ("long names", !self.long_names.is_empty()),
+            ("catalogue", self.catalogue().has_subscriptions()),
+            ("components", !self.components().is_empty()),
+            ("counts of ModuleConfigs", !self.config_counts().is_empty()),
+            ("first decisions", matches!(*self.initial_kymas(), InitialKymas::Pending { .. })),
+            ("Manifests", !self.manifests().is_empty()),
+            ("metrics", !self.metrics.is_empty()),
+        ];
+        has_entries.into_iter().filter(|(_, has_entries)| *has_entries).map(|(name, _)| name).collect()
+    }
+}
+
 const OPERATOR: Operator = Operator { name: "kyma-operator", version: "0.1.0" };
 
 #[derive(Parser)]
@@ -21,7 +42,7 @@ struct Line {
 /// Returns a state without a hub, and the trigger of its Kymas.
 pub(crate) fn unconnected() -> (State, Trigger<ObjectRef<Kyma>>) {
     let runtime = unconnected_runtime(OPERATOR).unwrap();
-    let metrics = KymaMetrics::new(&runtime.process.metrics, false).unwrap();
+    let metrics = KymaMetrics::new(&runtime.process.metrics, true).unwrap();
     let listener = |_: Option<&SecretKey>, _: &WatchSpec, _: &ObjectEvent, _: &[KymaKey]| {};
     let watches = Watches::new(OPERATOR.name, &runtime.process, listener);
     let trigger = Trigger::new();

@@ -23,6 +23,11 @@ impl LongNames {
         self.0.lock().remove(&names::label_value(name));
     }
 
+    /// Reports whether no Kyma has a long name.
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
     /// Returns the name of the Kyma for a value of the label `kyma-name`.
     pub fn name_of(&self, value: &str) -> String {
         self.0.lock().get(value).cloned().unwrap_or_else(|| value.to_owned())
@@ -43,5 +48,6 @@ mod tests {
         assert_eq!(names.0.lock().len(), 1);
         names.remove(&long);
         assert_eq!(names.name_of(&value), value);
+        assert!(names.is_empty());
     }
 }

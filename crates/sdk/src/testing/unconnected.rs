@@ -6,7 +6,10 @@ use axum::Router;
 use kube::Client;
 use kyma_targets::{AccessPolicy, Limits, Targets};
 
-use crate::{Access, Brake, Events, MetricsError, Operator, Pauses, Process, Runtime, Settings};
+use crate::{
+    Access, Brake, Events, MetricsError, Operator, PausedOperations, Pauses, Process, ReconcileContext,
+    Runtime, Settings,
+};
 
 /// Returns a runtime whose hub answers 404 to every call, without a connection. It watches nothing. Must be called inside
 /// of a tokio runtime.
@@ -32,4 +35,10 @@ pub fn unconnected_runtime(operator: Operator) -> Result<Runtime, MetricsError> 
         pauses,
         process,
     })
+}
+
+/// Returns the context of a reconcile without Pauses, for a call of an operator's reconcile without a controller.
+pub fn unconnected_context(runtime: &Runtime) -> ReconcileContext {
+    let metrics = runtime.process.metrics.clone();
+    ReconcileContext::new(runtime.operator.name, false, PausedOperations::default(), metrics)
 }
