@@ -62,6 +62,14 @@ fn version_of(kyma: &Kyma) -> u64 {
 }
 
 #[cfg(test)]
+impl ConditionCache {
+    /// Reports whether no condition is recorded.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.conditions.is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 

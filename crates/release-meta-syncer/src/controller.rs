@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures::{FutureExt as _, Stream, StreamExt as _};
 use kube::ResourceExt;
+use kube_runtime::reflector::ObjectRef;
 use kyma_api::hand_over::{self, Actor};
 use kyma_api::visibility::Viewer;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, names};
@@ -82,7 +83,8 @@ pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
             () = shutdown.cancelled() => {}
         }
     };
-    let shared = Arc::clone(state);
+    let (shared, forgetting) = (Arc::clone(state), Arc::clone(state));
+    let reconciler = reconciler.forgetting(move |kyma| forgetting.forget(&key_of(kyma)));
     let reconcile = Box::pin(reconciler.run(move |kyma, context| {
         let state = Arc::clone(&shared);
         async move { reconcile(&state, &kyma, &context).await }
@@ -112,11 +114,12 @@ fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
             // The hub may have been restored from a backup.
             state.runtime.targets.invalidate_hub_records();
         }
-        Change::Deleted(kyma) => {
-            let namespace = kyma.namespace.clone().unwrap_or_default();
-            state.forget(&KymaKey { namespace, name: kyma.name.clone() });
-        }
+        Change::Deleted(kyma) => state.forget(&key_of(kyma)),
     }
+}
+
+fn key_of(kyma: &ObjectRef<Kyma>) -> KymaKey {
+    KymaKey::new(kyma.namespace.as_deref().unwrap_or_default(), &kyma.name)
 }
 
 fn follow_target(state: &State, watch_spec: &WatchSpec, event: &ObjectEvent, kymas: &[KymaKey]) {
@@ -384,6 +387,8 @@ async fn sync_target(
     Ok(Some(plan.apply.len() + plan.remove.len()))
 }
 
+#[cfg(test)]
+mod deleted_kymas;
 #[cfg(test)]
 mod tests {
     use std::future::ready;

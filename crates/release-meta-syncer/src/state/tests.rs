@@ -7,10 +7,25 @@ use kyma_targets::SecretKey;
 
 use super::*;
 
+impl State {
+    /// Returns the maps and indexes that have entries of Kymas.
+    pub(crate) fn filled_indexes(&self) -> Vec<&'static str> {
+        let has_entries = [
+            ("sessions", !self.sessions.all().is_empty()),
+            ("watches", self.watches.count() > 0),
+            ("pending sessions", self.sessions.pending_count() > 0),
+            ("long names", !self.long_names.is_empty()),
+            ("Secrets", self.by_secret.lock().dependencies() > 0),
+            ("conditions", !self.conditions().is_empty()),
+        ];
+        has_entries.into_iter().filter(|(_, has_entries)| *has_entries).map(|(name, _)| name).collect()
+    }
+}
+
 const OPERATOR: Operator = Operator { name: "release-meta-syncer", version: "0.1.0" };
 
 /// Returns a state without a hub.
-fn unconnected() -> State {
+pub(crate) fn unconnected() -> State {
     let runtime = unconnected_runtime(OPERATOR).unwrap();
     let listener = |_: Option<&SecretKey>, _: &WatchSpec, _: &ObjectEvent, _: &[KymaKey]| {};
     let watches = Watches::new(OPERATOR.name, &runtime.process, listener);
