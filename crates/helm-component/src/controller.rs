@@ -243,3 +243,6 @@ impl Program for HelmComponentProgram {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod deleted_components;

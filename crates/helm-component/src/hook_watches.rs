@@ -331,4 +331,12 @@ fn identity(kind: &GroupKind, object: &DynamicObject) -> Identity {
 }
 
 #[cfg(test)]
+impl HookWatches {
+    /// Reports whether no component waits for a hook.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.watches.count() == 0 && self.state.lock().subscriptions.is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests;

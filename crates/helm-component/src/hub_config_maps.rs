@@ -90,6 +90,14 @@ impl ConfigMapRevisions {
 }
 
 #[cfg(test)]
+impl HubConfigMaps {
+    /// Reports whether no component uses a ConfigMap.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.subscribers.lock().dependencies() == 0
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 

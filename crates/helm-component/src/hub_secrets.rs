@@ -86,3 +86,11 @@ impl HubSecrets {
         self.subscribers.lock().remove(component_key);
     }
 }
+
+#[cfg(test)]
+impl HubSecrets {
+    /// Reports whether no component uses a Secret.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.subscribers.lock().dependencies() == 0
+    }
+}

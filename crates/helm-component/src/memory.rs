@@ -276,6 +276,14 @@ fn unready(component: &HelmComponent) -> Option<&Condition> {
 }
 
 #[cfg(test)]
+impl Memory {
+    /// Reports whether no component has a state.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.states.lock().is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -212,6 +212,22 @@ fn phase(event: &ObjectEvent) -> WatchedPhase {
 }
 
 #[cfg(test)]
+impl Namespaces {
+    /// Reports whether no component waits for a namespace.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.watches.count() == 0 && self.state.lock().is_empty()
+    }
+}
+
+#[cfg(test)]
+impl NamespaceState {
+    /// Reports whether no namespace has a subscriber.
+    fn is_empty(&self) -> bool {
+        self.subscriptions.is_empty() && self.subscribers.is_empty() && self.phases.is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 
@@ -250,10 +266,6 @@ mod tests {
         names.iter().map(|name| key("t", name)).collect()
     }
 
-    fn is_empty(state: &NamespaceState) -> bool {
-        state.subscriptions.is_empty() && state.subscribers.is_empty() && state.phases.is_empty()
-    }
-
     #[test]
     fn state_of_a_namespace_is_dropped_with_its_last_subscriber() {
         let mut state = NamespaceState::default();
@@ -271,7 +283,7 @@ mod tests {
             "an event of an ended stream"
         );
         state.subscribe(&component_key("b"), BTreeSet::new());
-        assert!(is_empty(&state));
+        assert!(state.is_empty());
     }
 
     #[test]
@@ -284,6 +296,6 @@ mod tests {
         state.access_changed("t");
         assert_eq!(state.phases.keys().collect::<Vec<_>>(), [&key("other", "x")]);
         state.access_changed("other");
-        assert!(is_empty(&state));
+        assert!(state.is_empty());
     }
 }

@@ -37,6 +37,14 @@ impl OwnerWaits {
 }
 
 #[cfg(test)]
+impl OwnerWaits {
+    /// Reports whether no component waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.lock().is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -123,6 +123,14 @@ impl OwnershipRequests {
 }
 
 #[cfg(test)]
+impl OwnershipRequests {
+    /// Reports whether no component requests an object.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_component.lock().is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

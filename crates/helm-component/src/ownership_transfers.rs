@@ -106,6 +106,14 @@ impl OwnershipTransfers {
 }
 
 #[cfg(test)]
+impl OwnershipTransfers {
+    /// Reports whether every received object is settled.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.received.lock().is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::sync::Arc;
 

@@ -144,6 +144,14 @@ fn shared(release: &str, namespace: &str, other: &str) -> Failure {
 }
 
 #[cfg(test)]
+impl AlteredNames {
+    /// Reports whether no component is recorded.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.components.lock().dependencies() == 0
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use axum::http::Uri;
     use axum::{Json, Router};

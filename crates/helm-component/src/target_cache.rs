@@ -298,4 +298,12 @@ fn of_kind(mapping: &Mapping, judging: &Judging) -> WatchSpec {
 }
 
 #[cfg(test)]
+impl TargetCache {
+    /// Reports whether no component uses a target.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.watches.count() == 0 && self.store.is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests;

@@ -3,8 +3,8 @@
 //! [`check_tables`] needs no cluster. [`check_behaviour`] runs the component on two real control planes as the users of
 //! its [`ConformanceSetup`]. If these have exactly the roles of the component's table, a missing rule is a violation.
 //!
-//! [`unconnected_runtime`] and [`unconnected_context`] are for unit tests of an operator: they need neither a cluster
-//! nor a network.
+//! [`unconnected_runtime`], [`unconnected_context`] and [`unconnected_step`] are for unit tests of an operator: they need
+//! neither a cluster nor a network.
 
 mod behaviour;
 mod tables;
@@ -12,7 +12,7 @@ mod unconnected;
 
 pub use behaviour::{ConformanceSetup, check_behaviour};
 pub use tables::check_tables;
-pub use unconnected::{unconnected_context, unconnected_runtime};
+pub use unconnected::{unconnected_context, unconnected_runtime, unconnected_step};
 
 /// Message about one violation of the contract.
 pub type Violation = String;

@@ -200,4 +200,12 @@ impl Store {
 }
 
 #[cfg(test)]
+impl Store {
+    /// Reports whether no target has a state.
+    pub(super) fn is_empty(&self) -> bool {
+        self.targets.lock().is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests;

@@ -100,6 +100,14 @@ impl TargetStates {
 }
 
 #[cfg(test)]
+impl TargetStates {
+    /// Reports whether no component uses a target.
+    pub(super) fn is_empty(&self) -> bool {
+        self.states.is_empty() && self.by_component.is_empty() && self.by_secret.is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -109,10 +117,6 @@ mod tests {
 
     fn target(name: &str) -> SecretKey {
         SecretKey { namespace: "hub".to_owned(), name: name.to_owned(), key: "config".to_owned() }
-    }
-
-    fn is_empty(targets: &TargetStates) -> bool {
-        targets.states.is_empty() && targets.by_component.is_empty() && targets.by_secret.is_empty()
     }
 
     #[test]
@@ -139,7 +143,7 @@ mod tests {
         targets.forget(&component_key("a"));
         assert!(targets.get(Some(&own)).is_some());
         targets.forget(&component_key("b"));
-        assert!(is_empty(&targets));
+        assert!(targets.is_empty());
     }
 
     #[test]
@@ -151,7 +155,7 @@ mod tests {
         targets.leave_others(Some(&after), &component_key("a"));
         assert!(targets.get(Some(&before)).is_none() && targets.get(Some(&after)).is_some());
         targets.forget(&component_key("a"));
-        assert!(is_empty(&targets));
+        assert!(targets.is_empty());
     }
 
     #[test]
@@ -169,6 +173,6 @@ mod tests {
         for name in ["a", "b", "c"] {
             targets.forget(&component_key(name));
         }
-        assert!(is_empty(&targets));
+        assert!(targets.is_empty());
     }
 }
