@@ -339,24 +339,11 @@ async fn report_failure(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Re
         state: if waits { ModuleState::Processing } else { ModuleState::Error },
         about_target: true,
     };
+    let (generation, initial) = (kyma.metadata.generation, report::initial(state, &kyma));
     let status = report::status(&StatusInputs {
-        before: &before,
-        generation: kyma.metadata.generation,
-        now: Timestamp::now(),
-        channel: None,
-        lines: report::lines_before(&before),
-        initial: report::initial(state, &kyma),
         problem: Some(problem),
-        target: None,
         is_remote: true,
-        access_missing: false,
-        choice: None,
-        mandatory: None,
-        windows: None,
-        pull_secret: None,
-        resource_rules: None,
-        unsupported: Vec::new(),
-        deleting: false,
+        ..StatusInputs::unchanged(&before, generation, initial, Timestamp::now())
     });
     report::write(state, &kyma, &status).await?;
     Err(retry_if_in_use(failure))

@@ -70,6 +70,36 @@ pub(crate) struct StatusInputs<'a> {
     pub(crate) deleting: bool,
 }
 
+impl<'a> StatusInputs<'a> {
+    /// Returns the inputs of a status with the modules and the target of the previous one, and without a problem.
+    pub(crate) fn unchanged(
+        before: &'a KymaStatus,
+        generation: Option<i64>,
+        initial: BTreeSet<&'a str>,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            before,
+            generation,
+            now,
+            channel: None,
+            lines: lines_before(before),
+            initial,
+            problem: None,
+            target: None,
+            is_remote: false,
+            access_missing: false,
+            choice: None,
+            mandatory: None,
+            windows: None,
+            pull_secret: None,
+            resource_rules: None,
+            unsupported: Vec::new(),
+            deleting: false,
+        }
+    }
+}
+
 /// A problem of the whole Kyma.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KymaProblem {

@@ -45,29 +45,24 @@ pub(super) fn status_of(
             resolved,
         })
         .collect();
-    let lines = match &observed.selection {
-        Some(_) => outcomes.iter().filter_map(report::line).collect(),
-        None => report::lines_before(&before),
-    };
-    let status = report::status(&StatusInputs {
-        before: &before,
-        generation: observed.kyma.metadata.generation,
-        now,
+    let (generation, initial) = (observed.kyma.metadata.generation, report::initial(state, &observed.kyma));
+    let mut inputs = StatusInputs {
         channel: observed.selection.as_ref().map(|selection| selection.channel.clone()),
-        lines,
-        initial: report::initial(state, &observed.kyma),
         problem: refused_selection(observed),
         target: observed.remote.as_ref().map(|remote| remote.session.identity.clone()),
         is_remote: observed.remote.is_some(),
-        access_missing: false,
         choice: observed.remote.as_ref().and_then(|_| observed.choice.clone()),
         mandatory: Some(mandatory(&before, &views, decided, state.args.ignore_policy)),
         windows: windows::condition(decided, observed.skips_windows),
         pull_secret: prerequisites.pull_secret(),
         resource_rules: prerequisites.resource_rules(),
         unsupported: unsupported(decided),
-        deleting: false,
-    });
+        ..StatusInputs::unchanged(&before, generation, initial, now)
+    };
+    if observed.selection.is_some() {
+        inputs.lines = outcomes.iter().filter_map(report::line).collect();
+    }
+    let status = report::status(&inputs);
     let due = report::earliest(outcomes.iter().filter_map(report::next_change), now);
     let wait = due.and_then(|due| Duration::try_from(due).ok()).map_or(Wait::Event, Wait::Timer);
     (status, wait)

@@ -14,7 +14,7 @@ use crate::component::{ComponentKind, ComponentView};
 use crate::deletion::{self, DeletionInputs, DeletionStep, TargetReachability};
 use crate::missing_components;
 use crate::observe;
-use crate::report::{self, KymaProblem, Line};
+use crate::report::{self, KymaProblem, Line, StatusInputs};
 use crate::resolve::ModuleProblem;
 use crate::state::State;
 
@@ -71,24 +71,15 @@ pub(super) async fn report(
     let problem = blocking_problem(step, gone, access.failure.as_ref(), blocked).map(|(reason, message)| {
         KymaProblem { reason, message, state: ModuleState::Deleting, about_target: true }
     });
-    let status = report::status(&report::StatusInputs {
-        before: &before,
-        generation: kyma.metadata.generation,
-        now: Timestamp::now(),
-        channel: None,
+    let (generation, initial) = (kyma.metadata.generation, report::initial(state, kyma));
+    let status = report::status(&StatusInputs {
         lines: lines(state, kyma, &before, (&views, &installed), gone, done),
-        initial: report::initial(state, kyma),
         problem: unindexed_problem(step, inputs.unindexed).or(problem),
-        target: None,
         is_remote: access.session.is_some(),
         access_missing: matches!(access.reachability, TargetReachability::NoSecret { .. }),
-        choice: None,
         mandatory: Some(mandatory(state, &before, &views, &installed)),
-        windows: None,
-        pull_secret: None,
-        resource_rules: None,
-        unsupported: Vec::new(),
         deleting: true,
+        ..StatusInputs::unchanged(&before, generation, initial, Timestamp::now())
     });
     let kyma = report::write(state, kyma, &status).await?;
     update_target(state, &kyma, access).await;

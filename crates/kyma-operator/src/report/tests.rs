@@ -14,23 +14,10 @@ fn line_in(state: State, reason: Reason) -> Line {
 
 fn inputs<'a>(before: &'a KymaStatus, lines: &[Line], now: Timestamp) -> StatusInputs<'a> {
     StatusInputs {
-        before,
-        generation: Some(1),
-        now,
         channel: Some("regular".into()),
         lines: lines.to_vec(),
-        initial: BTreeSet::from(["keda"]),
-        problem: None,
-        target: None,
         is_remote: true,
-        access_missing: false,
-        choice: None,
-        mandatory: None,
-        windows: None,
-        pull_secret: None,
-        resource_rules: None,
-        unsupported: Vec::new(),
-        deleting: false,
+        ..StatusInputs::unchanged(before, Some(1), BTreeSet::from(["keda"]), now)
     }
 }
 
