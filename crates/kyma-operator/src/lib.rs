@@ -1,7 +1,7 @@
 //! kyma-operator: turns a `Kyma` on the hub into component custom resources, and their state back into status.
 //!
-//! Per Kyma: *observe* → *resolve* each module to one decision → *plan* → *apply* → *report*. Decisions are pure: no
-//! client, no clock, no environment.
+//! Per Kyma: *prepare* → *observe* → *resolve* each module to one decision → *plan* → *apply* → *report*. Decisions are
+//! pure: no client, no clock, no environment.
 
 // Wiring and the stages of a pass.
 mod controller;
@@ -16,6 +16,7 @@ mod mandatory;
 mod mirror;
 mod observe;
 mod own_writes;
+mod prepare;
 mod prerequisites;
 mod pull_secret;
 mod report;

@@ -4,24 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::ResourceExt;
-use kube::api::ListParams;
-use kyma_api::{DeletionPolicy, Kyma, KymaStatus, Selection as Choice, TargetRef, names};
-use kyma_connection::{Connection, access_of};
-use kyma_sdk::{Failure, KymaKey, PausedOperations, ReconcileContext};
-use serde_json::{Value, json};
+use kyma_api::{DeletionPolicy, Kyma, KymaStatus, Selection as Choice, names};
+use kyma_sdk::{Failure, KymaKey, PausedOperations};
+use serde_json::json;
 
-use crate::apply::{self, Authority};
+use crate::apply::Authority;
 use crate::component::ComponentView;
 use crate::config::{self, ConfigUids};
-use crate::error::Error;
 use crate::feeds::accept_proven_deletions;
-use crate::local;
 use crate::maintenance::SkipSource;
+use crate::prepare::{Preparation, RemoteSide};
 use crate::resolve::InstalledModule;
 use crate::selection::{self, Selection, SelectionError};
-use crate::session;
 use crate::state::State;
-use crate::target_kyma::{self, Remote, TargetKyma};
 
 /// Inputs of the decisions.
 #[derive(Debug)]
@@ -42,14 +37,6 @@ pub(crate) struct Observation {
     pub(crate) views: BTreeMap<String, ComponentView>,
     /// Recorded ModuleConfigs that are missing and stay in force, by module.
     pub(crate) missing_configs: BTreeMap<String, ConfigUids>,
-}
-
-/// State of the target for a Kyma.
-#[derive(Debug)]
-pub(crate) struct RemoteSide {
-    pub(crate) session: Arc<Connection>,
-    pub(crate) kyma: TargetKyma,
-    pub(crate) reference: TargetRef,
 }
 
 impl Observation {
@@ -86,20 +73,10 @@ fn installed(view: &ComponentView) -> InstalledModule {
     }
 }
 
-/// Reads the inputs. Returns `None` while the target's first list is pending; its arrival requeues the Kyma.
-pub(crate) async fn observe(
-    state: &State,
-    kyma: &Arc<Kyma>,
-    context: &ReconcileContext,
-) -> Result<Option<Observation>, Failure> {
-    let key = KymaKey::of(kyma);
-    let (kyma, remote) = if local::is_local(state, kyma)? {
-        let recorded = kyma_connection::record_local(&state.runtime, kyma).await?;
-        (recorded.map_or_else(|| Arc::clone(kyma), |recorded| state.record_write(recorded)), None)
-    } else {
-        let Some(remote) = remote_side(state, kyma, context).await? else { return Ok(None) };
-        (state.own_writes().latest(Arc::clone(kyma)), Some(remote))
-    };
+/// Reads the inputs of the decisions about a prepared Kyma.
+pub(crate) async fn observe(state: &State, preparation: Preparation) -> Result<Observation, Failure> {
+    let Preparation { kyma, remote } = preparation;
+    let key = KymaKey::of(&kyma);
     let spec = match &remote {
         Some(remote) => remote.kyma.spec.clone(),
         None => json!(kyma.spec),
@@ -117,7 +94,7 @@ pub(crate) async fn observe(
         _ => selection::skips_windows(&spec).then_some(SkipSource::OnTarget),
     };
     let views = views(state, &key, kyma.status.as_ref());
-    Ok(Some(Observation {
+    Ok(Observation {
         skips_windows,
         uid: kyma.uid().unwrap_or_default(),
         missing_configs: missing_configs(state, &kyma, &views).await?,
@@ -128,7 +105,7 @@ pub(crate) async fn observe(
         choice,
         selection,
         refused,
-    }))
+    })
 }
 
 async fn missing_configs(
@@ -167,51 +144,4 @@ pub(crate) fn views(
         }
     }
     found
-}
-
-async fn remote_side(
-    state: &State,
-    kyma: &Arc<Kyma>,
-    context: &ReconcileContext,
-) -> Result<Option<RemoteSide>, Failure> {
-    let access = access_of(state, kyma)?;
-    let session = session::of(state, kyma, access, context).await?;
-    state.set_blocked(&KymaKey::of(kyma), false);
-    let known = state.target_kyma(&KymaKey::of(kyma));
-    let remote = match known {
-        None => return Ok(None),
-        Some(Remote::Present(remote)) => *remote,
-        Some(Remote::Absent) => {
-            let recorded_selection = kyma.status.as_ref().and_then(|status| status.selection.clone());
-            let choice = match recorded_selection {
-                Some(recorded_selection) => recorded_selection,
-                None => recover_choice(state, kyma).await?,
-            };
-            target_kyma::create_target_kyma(state, kyma, &session, &choice).await?
-        }
-    };
-    let reference = TargetRef { kubeconfig_secret_ref: Some(session.access.clone()) };
-    Ok(Some(RemoteSide { session, kyma: remote, reference }))
-}
-
-/// Returns the choice of a Kyma when hub and target have none on record: the hub's initial set, or the installed
-/// modules if there are any.
-async fn recover_choice(state: &State, kyma: &Kyma) -> Result<Choice, Failure> {
-    let initial = selection::choice(&json!(kyma.spec), None);
-    let components = state.components().of(&KymaKey::of(kyma));
-    let is_chosen = |view: &ComponentView| !view.mandatory && view.deletion_policy == DeletionPolicy::Orphan;
-    let mut specs: Vec<Value> = Vec::new();
-    for view in components.into_iter().filter(is_chosen) {
-        // The role need not permit `get` on components.
-        let only = ListParams::default().fields(&format!("metadata.name={}", view.name));
-        let live = apply::api_of(state, &view)?.list(&only).await;
-        let failed = |source| Error::ReadComponent { component: apply::named(&view), source };
-        let live = live.map_err(failed)?.items.into_iter();
-        specs.extend(live.filter_map(|component| component.data.get("spec").cloned()));
-    }
-    if specs.is_empty() {
-        return Ok(initial);
-    }
-    tracing::warn!(kyma = %KymaKey::of(kyma), modules = specs.len(), "no selection is recorded: every module with a component is selected");
-    Ok(selection::recover_selection(&initial, &specs))
 }

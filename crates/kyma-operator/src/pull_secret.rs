@@ -10,7 +10,8 @@ use kyma_sdk::{Failure, KymaKey, Revision, find_object};
 
 use crate::FIELD_MANAGER;
 use crate::error::Error;
-use crate::observe::{Observation, RemoteSide};
+use crate::observe::Observation;
+use crate::prepare::RemoteSide;
 use crate::state::State;
 
 mod copy;

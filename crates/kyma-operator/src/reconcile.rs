@@ -18,6 +18,7 @@ use crate::mirror;
 use crate::missing_components;
 use crate::observe::{self, Observation};
 use crate::plan::{self, Plan};
+use crate::prepare;
 use crate::prerequisites::Prerequisites;
 use crate::removal;
 use crate::report::{self, KymaProblem, StatusInputs, windows};
@@ -92,7 +93,7 @@ async fn reconcile_existing(
         return report::write_skipped(state, kyma, Reason::Paused, why).await;
     }
     let kyma = claim::ensure_claim(state, kyma).await?;
-    let mut observed = match observe::observe(state, &kyma, context).await {
+    let mut observed = match prepare_and_observe(state, &kyma, context).await {
         Ok(Some(observed)) => observed,
         Ok(None) => return await_first_list(state, &kyma).await,
         Err(failure) => return report_failure(state, &kyma, failure).await,
@@ -141,6 +142,18 @@ async fn reconcile_existing(
     apply::delete_and_orphan(state, &plan, observed.authority(context.paused_operations())).await?;
     let failed = applied.worst().or(prerequisites.retryable_failure());
     failed.map_or(Ok(wait), |failure| Err(failure.clone()))
+}
+
+/// Prepares the target and reads the inputs of the decisions. Returns `None` while the target's first list is pending.
+async fn prepare_and_observe(
+    state: &State,
+    kyma: &Arc<Kyma>,
+    context: &ReconcileContext,
+) -> Result<Option<Observation>, Failure> {
+    match prepare::prepare(state, kyma, context).await? {
+        Some(preparation) => observe::observe(state, preparation).await.map(Some),
+        None => Ok(None),
+    }
 }
 
 /// Updates the Kyma on the target although this pass failed there.
