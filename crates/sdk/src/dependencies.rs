@@ -269,3 +269,14 @@ impl<R: ComponentResource> Dependencies<R> {
         Api::namespaced_with(self.inner.runtime.hub.clone(), namespace, resource)
     }
 }
+
+#[cfg(test)]
+impl<R: ComponentResource> Dependencies<R> {
+    /// Reports whether no component has an entry.
+    pub(crate) fn is_empty(&self) -> bool {
+        let inner = &self.inner;
+        inner.graph.lock().is_empty()
+            && inner.followed.lock().is_empty()
+            && inner.pending_evaluations.lock().is_empty()
+    }
+}

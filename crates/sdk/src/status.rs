@@ -229,6 +229,14 @@ pub(crate) fn ready_of(status: &FreeForm) -> Option<(String, String)> {
 }
 
 #[cfg(test)]
+impl<R: ComponentResource> StatusWriter<R> {
+    /// Reports whether no object has an entry.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.cache().is_empty() && self.delayed().is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use kyma_api::Reason;
 

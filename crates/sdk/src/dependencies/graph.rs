@@ -400,5 +400,14 @@ fn cycle_path(from: &HashMap<Node, Node>, start: &Node, end: Node) -> Vec<Node> 
 }
 
 #[cfg(test)]
+impl Graph {
+    /// Reports whether no component has an entry.
+    pub(crate) fn is_empty(&self) -> bool {
+        let indexes = self.modules.len() + self.kinds.len() + self.needed.dependencies();
+        self.views.is_empty() && indexes == 0
+    }
+}
+
+#[cfg(test)]
 #[path = "graph/tests.rs"]
 mod tests;

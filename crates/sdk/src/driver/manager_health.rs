@@ -70,7 +70,7 @@ impl<R: Resource<DynamicType = ()>> Default for FailureTimes<R> {
 impl<R: Resource<DynamicType = ()>> FailureTimes<R> {
     /// Returns the time at which the failure was first seen; `now` if the manager did not fail before, or does not fail
     /// now.
-    fn first_seen(&self, resource: &R, fails: bool, now: Timestamp) -> Timestamp {
+    pub(super) fn first_seen(&self, resource: &R, fails: bool, now: Timestamp) -> Timestamp {
         let key = ObjectRef::from_obj(resource);
         if fails {
             return *self.since.lock().entry(key).or_insert(now);
@@ -349,6 +349,14 @@ fn describe(manager: &Manager, namespace: Option<&str>) -> String {
 fn kind_name(manager: &Manager) -> String {
     let Manager { group, kind, .. } = manager.clone();
     kinds::name(&GroupKind { group, version: None, kind })
+}
+
+#[cfg(test)]
+impl<R: Resource<DynamicType = ()>> FailureTimes<R> {
+    /// Reports whether no manager fails.
+    pub(super) fn is_empty(&self) -> bool {
+        self.since.lock().is_empty()
+    }
 }
 
 #[cfg(test)]

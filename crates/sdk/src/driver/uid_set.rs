@@ -53,6 +53,14 @@ impl<R: Resource<DynamicType = ()>> UidSet<R> {
 }
 
 #[cfg(test)]
+impl<R: Resource<DynamicType = ()>> UidSet<R> {
+    /// Reports whether the set is empty.
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.lock().is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
 

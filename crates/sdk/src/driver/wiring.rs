@@ -67,30 +67,8 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
     driver.runtime.brake.set_target_counter(move || targets.lock().dependencies());
     requeue_on_access_change(&driver.runtime, &by_secret, &driver.trigger, &driver.watches);
     let (watching, forgetting) = (Arc::clone(&driver), Arc::clone(&driver));
-    let reconciler = reconciler.on_change(move |change| {
-        let contract =
-            if let Change::Applied(resource) = change { Contract::of(resource).ok() } else { None };
-        watching.dependencies.process_change(change, contract.as_ref());
-        match change {
-            Change::Applied(resource) => {
-                index_component(&by_secret, &by_target, resource, contract);
-                if watching.status.process_event(resource) {
-                    watching.trigger.enqueue(ObjectRef::from_obj(resource));
-                }
-            }
-            Change::Deleted(key) => {
-                by_secret.lock().remove(key);
-                by_target.lock().remove(key);
-                watching.gone(key);
-            }
-            Change::Listing => {
-                watching.status.listing();
-                // The hub may have been restored from a backup.
-                watching.runtime.targets.invalidate_hub_records();
-            }
-            Change::Listed => {}
-        }
-    });
+    let reconciler =
+        reconciler.on_change(move |change| process_change(&watching, (&by_secret, &by_target), change));
     reconciler
         .reaching(|resource| Contract::of(resource).ok()?.spec.target.kubeconfig_secret_ref)
         .forgetting(move |key| forgetting.gone(key))
@@ -102,6 +80,35 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
             }
         })
         .await;
+}
+
+/// Updates the state of the driver after a change of a component on the hub.
+fn process_change<C: Component>(
+    driver: &Driver<C>,
+    (by_secret, by_target): (&ComponentIndex<C::Resource>, &ComponentIndex<C::Resource>),
+    change: Change<'_, C::Resource>,
+) {
+    let contract = if let Change::Applied(resource) = change { Contract::of(resource).ok() } else { None };
+    driver.dependencies.process_change(change, contract.as_ref());
+    match change {
+        Change::Applied(resource) => {
+            index_component(by_secret, by_target, resource, contract);
+            if driver.status.process_event(resource) {
+                driver.trigger.enqueue(ObjectRef::from_obj(resource));
+            }
+        }
+        Change::Deleted(key) => {
+            by_secret.lock().remove(key);
+            by_target.lock().remove(key);
+            driver.gone(key);
+        }
+        Change::Listing => {
+            driver.status.listing();
+            // The hub may have been restored from a backup.
+            driver.runtime.targets.invalidate_hub_records();
+        }
+        Change::Listed => {}
+    }
 }
 
 fn driver<C: Component>(
@@ -232,6 +239,8 @@ fn index_component<R: crate::ComponentResource>(
     by_secret.lock().set(ObjectRef::from_obj(resource), secret.map(|reference| reference.name));
 }
 
+#[cfg(test)]
+mod deleted_components;
 #[cfg(test)]
 mod tests {
     use std::pin::pin;

@@ -140,6 +140,14 @@ fn number(version: Option<&str>) -> u64 {
 }
 
 #[cfg(test)]
+impl<R: ComponentResource> StatusCache<R> {
+    /// Reports whether no object has an entry.
+    pub(super) fn is_empty(&self) -> bool {
+        self.written.is_empty() && self.reported.is_empty() && self.running.is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use kyma_api::HelmComponent;
     use serde_json::{Value, from_value, json};

@@ -111,6 +111,14 @@ fn is_under_way(report: &Report) -> bool {
 }
 
 #[cfg(test)]
+impl<R: ComponentResource> DelayedReports<R> {
+    /// Reports whether no report is delayed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use k8s_openapi::jiff::Timestamp;
     use kyma_api::condition::{Condition, Status};
