@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_object_that_vanished_during_its_reconcile_is_forgotten() {
+    fn only_objects_that_vanish_during_a_reconcile_are_forgotten() {
         let (store, mut writer) = reflector::store::<ConfigMap>();
         let mut object = ConfigMap::default();
         object.metadata.name = Some("a".to_owned());
