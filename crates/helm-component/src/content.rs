@@ -12,6 +12,7 @@ use kyma_helm::render::{RenderError, RenderRequest, Renderer, tests_folder_has_o
 use kyma_object_set::{Identity, Kinds, ObjectSet};
 use kyma_sdk::Failure;
 
+use crate::actions::test::OnlyTests;
 use crate::objects::{self, PreparedObjects};
 use crate::render_store::{RenderLookup, RenderStore, StoredRender};
 use crate::source::{self, Content, OpenedCharts};
@@ -20,13 +21,11 @@ use crate::workloads::Workloads;
 mod digest;
 mod inputs;
 mod loaded;
-mod only_tests;
 mod parsed;
 
 pub(crate) use digest::digest;
 pub(crate) use inputs::{Inputs, InstalledRelease};
 pub(crate) use loaded::LoadedContent;
-pub(crate) use only_tests::OnlyTests;
 pub(crate) use parsed::ParsedTexts;
 use parsed::Text;
 

@@ -15,11 +15,12 @@ use kyma_targets::ServiceAccount;
 use parking_lot::Mutex;
 
 use crate::account::Accounts;
+use crate::actions::hooks::HookWatches;
+use crate::actions::test::OnlyTests;
 use crate::args::{ContentArgs, Flags};
 use crate::component_key::ComponentKey;
-use crate::content::{OnlyTests, ParsedTexts, Sources};
+use crate::content::{ParsedTexts, Sources};
 use crate::dry_run_result::DryRunResult;
-use crate::hook_watches::HookWatches;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::Memory;
 use crate::namespaces::Namespaces;

@@ -5,6 +5,7 @@
 //! [`target_cache`] caches the reduced state of objects from watches on targets; nothing is polled.
 
 mod account;
+mod actions;
 mod args;
 mod blocking;
 mod changes;
@@ -18,7 +19,6 @@ mod dry_run_result;
 mod effects;
 mod error;
 mod expressions;
-mod hook_watches;
 mod hub_config_maps;
 mod hub_secrets;
 mod injection;
@@ -42,7 +42,6 @@ pub mod release;
 mod release_names;
 mod release_records;
 mod release_store;
-mod removal_hooks;
 mod render_store;
 mod report;
 mod rollback;

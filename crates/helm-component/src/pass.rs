@@ -9,10 +9,10 @@ use kyma_object_set::drift::FlapLimit;
 use kyma_object_set::{Cluster, Entry, Identity, Kinds, Ownership, Protection};
 use kyma_sdk::{Context, Failure};
 
+use crate::actions::hooks::HookWatches;
 use crate::component_key::ComponentKey;
 use crate::content::{Inputs, Sources};
 use crate::expressions::Rules;
-use crate::hook_watches::HookWatches;
 use crate::hub_config_maps::HubConfigMaps;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::{ComponentState, Memory};

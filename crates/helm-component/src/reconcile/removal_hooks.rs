@@ -8,11 +8,11 @@ use kyma_helm::hooks::{self, Event, Hook};
 use kyma_sdk::Failure;
 
 use super::Pass;
+use crate::actions::hooks::stored as removal_hooks;
 use crate::blocking::{run_blocking, run_blocking_if_large};
 use crate::content::LoadedContent;
 use crate::objects::PreparedObjects;
 use crate::release_store::slot::{Part, PartKind};
-use crate::removal_hooks;
 use crate::state_secret::StateSecret;
 
 /// Advice for a removal whose hooks cannot be loaded.

@@ -24,11 +24,11 @@ impl Default for OnlyTests {
 
 impl OnlyTests {
     /// Returns the kept render of this request for this component.
-    pub(super) fn get(&self, component: &HelmComponent, request: &RenderRequest) -> Option<Arc<str>> {
+    pub(crate) fn get(&self, component: &HelmComponent, request: &RenderRequest) -> Option<Arc<str>> {
         self.0.get(&key(component, request))
     }
 
-    pub(super) fn put(&self, component: &HelmComponent, request: &RenderRequest, text: &Arc<str>) {
+    pub(crate) fn put(&self, component: &HelmComponent, request: &RenderRequest, text: &Arc<str>) {
         self.0.put(key(component, request), Arc::clone(text));
     }
 }
