@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{
-    Adoption, CreatedResource, Digests, FailedRevision, FreeForm, HelmComponent, HelmComponentStatus, Hooks,
+    Adoption, CreatedResource, Digests, FailedRevision, FreeForm, HelmComponent, HelmComponentStatus,
     InstalledValues, PruneBaseline, Reason, ReleaseRecord, ReleaseRevision, ResolvedVersion, RollbackTarget,
     condition,
 };
@@ -14,11 +14,11 @@ use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Identity, Inventory, Kinds};
 use parking_lot::Mutex;
 
+use crate::actions::hooks::{HookRecords, RemovalHooks};
 use crate::component_key::ComponentKey;
 use crate::content::LoadedContent;
 use crate::expressions::Rules;
 use crate::inventory_status::{self, InventoryEncoding};
-use crate::objects::PreparedObjects;
 use crate::referenced::ReferencedValues;
 use crate::watch_wait::WatchWait;
 
@@ -39,8 +39,8 @@ pub(crate) struct RecordedStatus {
     pub resolved: Option<ResolvedVersion>,
     /// Revision of the last applied release, if its chart reads it.
     pub revision: Option<ReleaseRevision>,
-    /// Progress of the chart's hooks.
-    pub hooks: Option<Hooks>,
+    /// Progress of the chart's hooks and tests.
+    pub hooks: HookRecords,
     /// State of Helm's release record on the target.
     pub release_record: Option<ReleaseRecord>,
     /// Adoption of objects from another system.
@@ -49,10 +49,6 @@ pub(crate) struct RecordedStatus {
     pub rollback_target: Option<RollbackTarget>,
     /// The revision that failed and that a rollback replaces.
     pub failed_revision: Option<FailedRevision>,
-    /// Progress of the chart's tests.
-    pub tests: Option<Hooks>,
-    /// The last handled request for tests.
-    pub tested: Option<String>,
     /// Key paths at which overrides replaced the user's values.
     pub overridden: Vec<String>,
     /// Optional entries of `valuesFrom` whose values the applied objects have.
@@ -93,12 +89,8 @@ pub(crate) struct ComponentState {
     pub(crate) swept: bool,
     /// Whether the deletion of all known objects on the target was requested.
     pub(crate) removed: bool,
-    /// The hooks of the removal, once they were read.
-    pub(crate) removal_hooks: Option<Arc<PreparedObjects>>,
-    /// The release whose hooks were stored last.
-    pub(crate) removal_hooks_release: Option<String>,
-    /// Digest of the hooks that this process stored.
-    pub(crate) removal_hooks_digest: Option<String>,
+    /// Hooks of the removal that this process read or stored.
+    pub(crate) removal_hooks: RemovalHooks,
     /// Digests of nondeterministic renders that this process made or found in the status.
     pub(crate) renders_made: BTreeSet<String>,
     /// Whether a nondeterministic render was stored on the hub.
@@ -207,13 +199,11 @@ impl RecordedStatus {
             prune_baseline: status.prune_baseline.clone(),
             resolved: status.resolved.clone(),
             revision: status.revision.clone(),
-            hooks: status.hooks.clone(),
+            hooks: HookRecords::of(status),
             release_record: status.release_record.clone(),
             adopted: status.adopted.clone(),
             rollback_target: status.rollback_target.clone(),
             failed_revision: status.failed_revision.clone(),
-            tests: status.tests.clone(),
-            tested: status.last_handled_test_at.clone(),
             overridden: status.overridden.clone().unwrap_or_default(),
             values_from: status.values_from.clone().unwrap_or_default(),
             pending: dependencies.any(|condition| condition.status != "True"),

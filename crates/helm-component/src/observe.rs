@@ -12,6 +12,7 @@ use kyma_health::HealthStatus;
 use kyma_object_set::{GroupKind, Gvk, Identity};
 use kyma_sdk::{Context, Failure};
 
+use crate::actions::{hooks, test};
 use crate::content::{self, Inputs};
 use crate::deadline::Deadline;
 use crate::hub_secrets::Additions;
@@ -26,7 +27,6 @@ pub(crate) mod adoption;
 pub(crate) mod existing_installation;
 pub(crate) mod health;
 mod history;
-pub(crate) mod hooks;
 mod missing_kinds;
 mod objects;
 pub(crate) mod rollback;
@@ -74,7 +74,6 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let content = content(pass, set_back);
     let default = made_identity(pass);
     let objects = objects(pass, &ObservedTarget { snapshot: &snapshot, watched, set_back }, content);
-    let known = content != Content::Stale;
     let existing_installation = existing_installation::of(pass, &objects);
     let made = default.as_ref().filter(|made| spec.manager.as_ref().is_some_and(|one| is_manager(one, made)));
     Observed {
@@ -84,11 +83,12 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         watching: pass.done.watching,
         watched,
         namespace_ready: pass.state.namespace_ready,
-        hooks: hooks::due(pass, content),
+        hooks: hooks::observe(pass, content),
         history: history::due(pass, content),
         rollback: rollback::state(pass, content),
         rollback_target_due: rollback::rollback_target_due(pass),
-        stray_manager: stray_manager(spec, &objects).filter(|_| known),
+        tests_due: test::is_due(pass),
+        stray_manager: stray_manager(spec, &objects).filter(|_| content != Content::Stale),
         manager: made_manager(pass, &snapshot),
         left: recorded.left.clone(),
         fails_in: health::fails_in(HealthContext::of(pass), &snapshot, &objects, made),

@@ -9,7 +9,7 @@ use kyma_object_set::drift::FlapLimit;
 use kyma_object_set::{Cluster, Entry, Identity, Kinds, Ownership, Protection};
 use kyma_sdk::{Context, Failure};
 
-use crate::actions::hooks::HookWatches;
+use crate::actions::hooks::{CompletedHooks, HookWatches, Outcome};
 use crate::component_key::ComponentKey;
 use crate::content::{Inputs, Sources};
 use crate::expressions::Rules;
@@ -20,7 +20,7 @@ use crate::namespaces::Namespaces;
 use crate::owner_waits::OwnerWaits;
 use crate::ownership_requests::OwnershipRequests;
 use crate::ownership_transfers::OwnershipTransfers;
-use crate::plan::{ExistingInstallation, Operation, StopReason};
+use crate::plan::{ExistingInstallation, Operation};
 use crate::release::{self, Release};
 use crate::release_names::AlteredNames;
 use crate::release_records::ReleaseRecords;
@@ -118,12 +118,8 @@ impl Pass<'_> {
 pub(crate) struct CompletedSteps {
     pub(crate) watching: bool,
     pub(crate) applied: bool,
-    /// Whether CRDs were applied ahead of hooks.
-    pub(crate) crds_applied: bool,
-    /// Cause of the wait for hooks, or their failure.
-    pub(crate) hooks: Option<StopReason>,
-    /// Remaining time of the hook that the component waits for.
-    pub(crate) hook_left: Option<Duration>,
+    /// Results of hooks.
+    pub(crate) hooks: CompletedHooks,
     /// Previous installation of the module, once observed.
     pub(crate) existing_installation: Option<ExistingInstallation>,
     /// Why the release could not be recorded.
@@ -152,5 +148,5 @@ pub(crate) struct CompletedSteps {
     /// Result of storing the Ready release, once it was tried.
     pub(crate) rollback_target: Option<Result<(), Failure>>,
     /// Wait or failure of the chart's tests, once they were handled.
-    pub(crate) tests: Option<Result<Option<String>, Failure>>,
+    pub(crate) tests: Option<Result<Outcome, Failure>>,
 }

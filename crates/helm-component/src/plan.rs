@@ -8,106 +8,21 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kyma_api::Reason;
-use kyma_helm::hooks::Event;
 use kyma_helm::storage::ReleaseStatus;
-use kyma_object_set::Identity;
 use kyma_sdk::{Failure, longest_delay};
+
+use crate::actions::hooks::{self, HookStep, Phase};
 
 mod observed;
 mod rollback;
+pub(crate) mod step;
 
+pub use crate::actions::hooks::due::HooksDue;
 pub use observed::{
-    Content, DefaultResource, DriftMode, ExistingInstallation, HistoryDue, HooksDue, ObjectState, Observed,
-    Operation, RollbackState,
+    Content, DefaultResource, DriftMode, ExistingInstallation, HistoryDue, ObjectState, Observed, Operation,
+    RollbackState,
 };
-
-/// One step of a reconcile.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Step {
-    /// Fetch the artifact and turn it into objects.
-    Load,
-    /// Subscribe to the watches of all kinds concerned.
-    Watch,
-    /// Repeat discovery, and subscribe to the kinds that it finds.
-    Rediscover,
-    /// Read a previous installation of the module by a user.
-    ReadExistingInstallation,
-    /// Read Helm's record of a release of the same name.
-    FindHelmRelease,
-    /// Create the release's namespace.
-    Namespace,
-    /// Apply CRDs alone: hooks before the apply may need their kinds.
-    ApplyCrds,
-    /// Run the hooks of an event, as far as possible without waiting.
-    Hooks(Event),
-    /// Apply pending objects, stage by stage.
-    Apply,
-    /// Search the target for objects with the component's owner label.
-    Sweep,
-    /// Read objects whose health was determined by other rules than the component has now.
-    Judge,
-    /// Read once what holds up objects that take long.
-    ReadCauses,
-    /// Delete objects that are no longer desired.
-    Prune(Vec<Identity>),
-    /// Record the content as a revision of the release, as Helm does.
-    Record(ReleaseStatus),
-    /// Create the default custom resource.
-    DefaultResource,
-    /// Read whether the default custom resource still exists.
-    ConfirmDefaultResource,
-    /// Store the Ready release, or discard the stored one.
-    StoreRollbackTarget,
-    /// Roll back to the stored release, since the desired one failed for this reason.
-    RollBack(Failure),
-    /// Try the failed release again.
-    Retry,
-    /// Run the chart's tests, as far as possible without waiting.
-    Test,
-    /// Execute one step of the removal.
-    Remove,
-    /// No further step in this reconcile.
-    Stop(StopReason),
-}
-
-/// Reason for which a pass has no further step.
-#[derive(Debug, Clone, PartialEq)]
-pub enum StopReason {
-    /// Everything is as desired.
-    Ready,
-    /// The release that was Ready before is installed again, since the desired one failed.
-    RolledBack,
-    /// Waiting for the first lists of the watches.
-    WaitingForSync,
-    /// The streams of some kinds deliver nothing, for this reason.
-    SyncFailed(Failure),
-    /// Waiting until a hook ends; the text names the hook and its event.
-    Hook(String),
-    /// Waiting until these objects are healthy (`Kind namespace/name`).
-    Progressing(Vec<String>),
-    /// These objects have failed.
-    Unhealthy(Vec<String>),
-    /// These objects did not become healthy in time.
-    HealthTimeout(Vec<String>),
-    /// Another manager changes these objects repeatedly; their drift is not corrected for a while.
-    DriftFlapping(Vec<String>),
-    /// `spec.manager` names this object, which the component does not have.
-    StrayManager(String),
-    /// The target runs this version, which is newer than the desired one.
-    NewerVersion(String),
-    /// A user installed this version before, which is newer than the desired one.
-    NewerInstallation(String),
-    /// A user installed this object before, and its version is unknown.
-    UnknownInstallation(String),
-    /// Kinds that parts of the content need are missing; the rest is applied.
-    MissingKinds(Vec<String>),
-    /// Something failed.
-    Failed(Failure),
-    /// Waiting until these objects are gone.
-    Removing(Vec<String>),
-    /// Everything is gone.
-    Removed,
-}
+pub use step::{Step, StopReason};
 
 /// Returns the next step.
 pub fn next(seen: &Observed) -> Step {
@@ -207,39 +122,31 @@ fn bring(seen: &Observed) -> Step {
     }
 }
 
-/// Returns the step for hooks before the apply. As in Helm, CRDs come first.
+/// Returns the step for hooks before the apply.
 fn hooks_before(seen: &Observed) -> Option<Step> {
-    let event = seen.hooks.before?;
-    if let Some(stop_reason) = &seen.hooks.stop_reason {
-        return Some(stop_for_hooks(seen, stop_reason));
-    }
-    let crds = seen.objects.iter().any(|object| object.identity.is_crd() && seen.needs_apply(object));
-    Some(match fault(seen) {
-        _ if crds && !seen.hooks.crds_applied => Step::ApplyCrds,
-        Some(fault) => refused(seen, fault),
-        None => Step::Hooks(event),
-    })
+    let crds_due = seen.objects.iter().any(|object| object.identity.is_crd() && seen.needs_apply(object));
+    let phase = Phase::BeforeApply { crds_due, fault: fault(seen) };
+    hooks::due(&seen.hooks, phase).map(|step| hook_step(seen, step))
 }
 
-/// Returns the step for hooks after the apply, once all objects exist except those whose kind is missing. As in Helm,
-/// they need not be healthy.
+/// Returns the step for hooks after the apply.
 fn hooks_after(seen: &Observed) -> Option<Step> {
-    let event = seen.hooks.after?;
-    if let Some(stop_reason) = &seen.hooks.stop_reason {
-        return Some(stop_for_hooks(seen, stop_reason));
-    }
-    let is_there = seen.objects.iter().filter(|object| object.served).all(|object| seen.is_sent(object));
-    match seen.content {
-        _ if !is_there => None,
-        Content::Loaded => Some(Step::Hooks(event)),
-        Content::Recorded | Content::Stale => Some(Step::Load),
-    }
+    let all_sent = seen.objects.iter().filter(|object| object.served).all(|object| seen.is_sent(object));
+    let phase = Phase::AfterApply { all_sent, is_loaded: seen.content == Content::Loaded };
+    hooks::due(&seen.hooks, phase).map(|step| hook_step(seen, step))
 }
 
-/// Returns the step while hooks wait. Health is reported then too, so the causes that hold up objects are read first.
-fn stop_for_hooks(seen: &Observed, stop_reason: &StopReason) -> Step {
-    let waits = matches!(stop_reason, StopReason::Hook(_)) && seen.watched;
-    if waits && seen.causes_due { Step::ReadCauses } else { Step::Stop(stop_reason.clone()) }
+/// Returns the step of the pass for a step of hooks.
+fn hook_step(seen: &Observed, step: HookStep) -> Step {
+    match step {
+        HookStep::ApplyCrds => Step::ApplyCrds,
+        HookStep::Refuse(fault) => refused(seen, fault),
+        HookStep::Load => Step::Load,
+        HookStep::Run(event) => Step::Hooks(event),
+        // Health is reported during the wait too, so the causes that hold up objects are read first.
+        HookStep::Stop(StopReason::Hook(_)) if seen.watched && seen.causes_due => Step::ReadCauses,
+        HookStep::Stop(stop_reason) => Step::Stop(stop_reason),
+    }
 }
 
 /// Returns the step that waits for the lists of the watches, which come as events. A kind that is no longer served

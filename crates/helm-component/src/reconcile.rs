@@ -5,20 +5,15 @@ mod adoption;
 mod allocations;
 mod applied;
 mod apply;
-mod chart_tests;
 mod default_resource;
 mod dry_run;
 mod executor;
 mod existing_installation;
 mod health;
 mod history;
-mod hook_events;
-mod hook_objects;
-mod hooks;
 mod load;
 mod prune;
 mod removal;
-mod removal_hooks;
 mod resolve;
 mod revisions;
 mod rollback;
@@ -36,6 +31,7 @@ use kyma_object_set::{CallError, Identity, Ownership, Protection};
 use kyma_sdk::{Context, Failure};
 use kyma_targets::Contact;
 
+use crate::actions::{hooks, test};
 use crate::component_key::ComponentKey;
 use crate::deleter::GatedDeleter;
 use crate::effects;
@@ -49,6 +45,7 @@ use crate::release_names;
 use crate::report::{ReconcileResult, StatusSummary};
 use crate::watch_wait::{WATCH_SYNC_TIMEOUT, WatchWait};
 
+pub(crate) use apply::has_component;
 use executor::{Executor, StepOutcome};
 
 /// Maximum number of steps of one pass. Each step occurs once or twice for both installation and rollback, so more
@@ -56,7 +53,7 @@ use executor::{Executor, StepOutcome};
 const MAX_STEPS: usize = 48;
 
 /// Time that a kind may take from established to served, and the pause before a retry that will soon succeed.
-const SERVED_DELAY: Duration = Duration::from_millis(200);
+pub(crate) const SERVED_DELAY: Duration = Duration::from_millis(200);
 
 impl<'a> Pass<'a> {
     /// Prepares a pass. Discovery of the target comes from the cache in most cases.
@@ -197,7 +194,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Stores the state, since an interrupted pass does not reach its end.
-    fn remember(&self) {
+    pub(crate) fn remember(&self) {
         self.shared.memory.keep(self.key.clone(), &self.context.resource, self.state.clone());
     }
 
@@ -217,7 +214,7 @@ impl<'a> Pass<'a> {
         let watch_wait = self.state.watch_wait.filter(|_| is_syncing);
         self.state.watch_wait = watch_wait.or_else(|| is_syncing.then(|| WatchWait::begin(Instant::now())));
         self.watch_terminating_namespaces();
-        self.leave_hooks();
+        hooks::unsubscribe_ended(&self);
         self.clear_prune_baseline(seen);
         self.retain_ownership_requests(seen);
         self.settle_sent(seen);
@@ -237,7 +234,7 @@ impl<'a> Pass<'a> {
         let inventory = self.state.recorded.report(self.context.resource.status.as_ref());
         let summary = StatusSummary::of(&self, seen, &stop_reason, &missing, inventory);
         let is_over = matches!(stop_reason, StopReason::Ready | StopReason::RolledBack);
-        let tests = observe::hooks::test_request(&self).is_some();
+        let tests = test::is_requested(&self);
         if is_over && !self.state.kinds_awaited && !tests && !self.done.pruning {
             // The caches of artifacts and renders still have the content if drift must be corrected.
             self.state.loaded = None;
@@ -287,7 +284,7 @@ pub(crate) fn protection(target_namespace: &str) -> Protection {
 }
 
 /// Converts a failed call to a failure for conditions.
-fn failure(error: &CallError) -> Failure {
+pub(crate) fn failure(error: &CallError) -> Failure {
     match error.of_target() {
         Some(cause) => Failure::target(&error.attempt(), cause),
         None => Failure::new(error.reason(), error.to_string()),

@@ -6,6 +6,7 @@ use kyma_api::condition::Condition;
 use kyma_api::{ErrorClass, FreeForm, Reason, State};
 use kyma_sdk::{Failure, Progress, Removal, Wait};
 
+use crate::actions::test;
 use crate::deadline::Deadline;
 use crate::observe::{self, MissingKinds};
 use crate::pass::Pass;
@@ -105,7 +106,7 @@ impl StatusSummary {
             healthy(seen, stop_reason),
         ];
         conditions.extend(rollback::rollback_available(pass));
-        conditions.extend(rollback::test_success(pass));
+        conditions.extend(test::condition(pass));
         Self {
             conditions,
             fields: fields(pass, seen, is_there, inventory),
@@ -119,7 +120,7 @@ impl StatusSummary {
             deadline: seen.deadline,
             left: seen.left.clone(),
             truce: truce(pass),
-            hook: pass.done.hook_left,
+            hook: pass.done.hooks.left,
             health: health_due(pass, seen),
             check: pass.state.next_check.map(|next| next.saturating_duration_since(Instant::now())),
             silent: silent.then_some(SILENT_GROUP_DISCOVERY_INTERVAL),

@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn sources_of_operators_are_checked() {
         let checked = |path: &str| is_checked(Path::new(path));
-        assert!(checked("crates/helm-component/src/reconcile/hooks.rs"));
+        assert!(checked("crates/helm-component/src/actions/hooks/objects.rs"));
         assert!(checked("crates/kymactl/src/command/migrate/klm/write.rs"));
         for path in [
             "crates/sdk/src/delete_gate.rs",

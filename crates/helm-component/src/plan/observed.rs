@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kyma_health::HealthStatus;
-use kyma_helm::hooks::Event;
 use kyma_object_set::drift::Drift;
 use kyma_object_set::{Identity, Inventory};
 use kyma_sdk::Failure;
 
+use crate::actions::hooks::due::HooksDue;
 use crate::deadline::Deadline;
-use crate::plan::StopReason;
 
 /// Operation that the component's spec requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,23 +114,6 @@ pub enum ExistingInstallation {
     UnknownVersion(String),
 }
 
-/// Hooks of the chart that are due.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct HooksDue {
-    /// The event before the apply, if the content has hooks for it that have not succeeded.
-    pub before: Option<Event>,
-    /// The event after the apply, under the same condition.
-    pub after: Option<Event>,
-    /// Whether the loaded content is another release than the installed one, and has hooks.
-    pub release: bool,
-    /// Wait or failure of the hooks in this pass.
-    pub stop_reason: Option<StopReason>,
-    /// Whether CRDs were applied in this pass, ahead of hooks.
-    pub crds_applied: bool,
-    /// Whether the user requested the chart's tests and this pass has not handled the request.
-    pub test: bool,
-}
-
 /// State of a rollback.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RollbackState {
@@ -181,6 +163,8 @@ pub struct Observed {
     pub rollback: RollbackState,
     /// Whether the Ready release must be stored, or the stored one discarded.
     pub rollback_target_due: bool,
+    /// Whether the user requested the chart's tests and this pass has not handled the request.
+    pub tests_due: bool,
     /// Desired objects; for recorded content, those of the inventory.
     pub objects: Vec<ObjectState>,
     /// Whether objects were applied in this pass.

@@ -30,7 +30,7 @@ fn ready(seen: &Observed) -> Step {
         // Health from before the apply says nothing about the applied objects.
         _ if seen.awaits_news() => Step::Stop(StopReason::Progressing(seen.unreported())),
         _ if seen.rollback_target_due => Step::StoreRollbackTarget,
-        _ if seen.hooks.test => Step::Test,
+        _ if seen.tests_due => Step::Test,
         RollbackState::Active => Step::Stop(StopReason::RolledBack),
         _ => Step::Stop(StopReason::Ready),
     }

@@ -1,12 +1,11 @@
 use kyma_health::HealthStatus;
 use kyma_object_set::drift::Drift;
-use kyma_object_set::{Entry, Inventory};
+use kyma_object_set::{Entry, Identity, Inventory};
 
 use super::*;
 use crate::deadline::Deadline;
 
 mod faults;
-mod hooks;
 mod kinds;
 mod release;
 mod removal;
@@ -24,7 +23,7 @@ pub(crate) fn deployment() -> Identity {
     id("apps", "Deployment", "d")
 }
 
-fn crd() -> Identity {
+pub(crate) fn crd() -> Identity {
     Identity::new("apiextensions.k8s.io", "CustomResourceDefinition", None, "widgets.example.org")
 }
 
@@ -45,12 +44,12 @@ pub(crate) fn object(identity: Identity) -> ObjectState {
     }
 }
 
-fn applied(identity: &Identity) -> (Identity, Entry) {
+pub(crate) fn applied(identity: &Identity) -> (Identity, Entry) {
     (identity.clone(), Entry { uid: identity.name.clone(), hash: "sent".to_owned(), ..Entry::default() })
 }
 
 /// Returns the state of a first installation of these objects with loaded content.
-fn fresh(objects: Vec<ObjectState>) -> Observed {
+pub(crate) fn fresh(objects: Vec<ObjectState>) -> Observed {
     Observed {
         operation: Operation::Install,
         refusal: None,
@@ -62,6 +61,7 @@ fn fresh(objects: Vec<ObjectState>) -> Observed {
         history: HistoryDue::default(),
         rollback: RollbackState::None,
         rollback_target_due: false,
+        tests_due: false,
         objects,
         applied: false,
         inventory: Inventory::new(),

@@ -6,8 +6,7 @@ use futures::{FutureExt, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, ResourceExt};
-use kyma_api::{Adoption, FreeForm, HookPhase, Hooks, Reason, ReleaseRecord};
-use kyma_helm::hooks::{self, Event};
+use kyma_api::{Adoption, FreeForm, Reason, ReleaseRecord};
 use kyma_helm::storage::{self, HelmRelease, ReleaseStatus, StorageError};
 use kyma_object_set::{
     Action, ApplyReport, CallError, Entry, GroupKind, Identity, Object, System, claim, helm_release,
@@ -17,8 +16,8 @@ use serde_json::json;
 
 use super::apply::PARALLEL;
 use super::{Pass, failure, history};
+use crate::actions::hooks;
 use crate::blocking::run_blocking;
-use crate::content::LoadedContent;
 use crate::plan::Observed;
 use crate::release::Release;
 
@@ -41,14 +40,14 @@ impl Pass<'_> {
             ..Adoption::default()
         };
         let found = self.installed_by(&existing, &release).await?;
-        let hooks = if is_same { completed_hooks(&loaded) } else { None };
-        let stored = self.store_removal_hooks(&loaded, hooks.as_ref()).await?;
+        let record = if is_same { hooks::record_if_adopted(&loaded) } else { None };
+        let stored = hooks::checkpoint_removal_hooks(self, &loaded, record.as_ref()).await?;
         let before = self.state.recorded.clone();
         for (identity, entry) in found {
             self.state.recorded.inventory.insert(identity, entry);
         }
         if is_same {
-            self.state.recorded.hooks = hooks;
+            self.state.recorded.hooks.release = record;
             self.state.recorded.release_record = Some(ReleaseRecord {
                 digest: loaded.release.clone(),
                 revision: Some(existing.revision),
@@ -63,7 +62,7 @@ impl Pass<'_> {
             // Otherwise the next pass would continue with state that no other process could know.
             self.state.recorded = before;
         } else {
-            self.discard_removal_hooks(stored).await;
+            hooks::discard_removal_hooks(self, stored).await;
         }
         kept
     }
@@ -74,7 +73,7 @@ impl Pass<'_> {
         fields.insert("adopted".to_owned(), json!(adopted));
         self.pack_record().await;
         fields.extend(self.state.recorded.report(self.context.resource.status.as_ref()));
-        fields.insert("hooks".to_owned(), json!(self.state.recorded.hooks));
+        fields.extend(self.state.recorded.hooks.release_field());
         self.context.checkpoint(fields).await?;
         self.state.recorded.adopted = Some(adopted);
         self.remember();
@@ -234,17 +233,4 @@ fn unreadable(error: &StorageError, namespace: &str, secret: &str) -> Failure {
 /// Reports whether an object's metadata names this release.
 fn is_of(metadata: &ObjectMeta, release: &Release) -> bool {
     helm_release(metadata) == Some((&release.name, &release.namespace))
-}
-
-/// Returns the record of hooks for content that Helm installed: the hooks of its installation have run.
-fn completed_hooks(loaded: &LoadedContent) -> Option<Hooks> {
-    let hooks = &loaded.prepared.hooks;
-    let has_delete_hooks = hooks::are_of_removal(hooks);
-    (!hooks.is_empty()).then(|| Hooks {
-        digest: loaded.release.clone(),
-        event: Event::PostInstall.as_str().to_owned(),
-        phase: HookPhase::Succeeded,
-        has_delete_hooks,
-        ..Hooks::default()
-    })
 }

@@ -91,7 +91,7 @@ impl Pass<'_> {
             self.done.watching = false;
             self.rescope();
         }
-        if !self.done.waiting.is_empty() || self.done.crds_applied {
+        if !self.done.waiting.is_empty() || self.done.hooks.crds_applied {
             // The object may wait for a CRD, and CRDs are watched only while something waits. Kinds of CRDs that were
             // applied before hooks are not watched yet.
             self.done.watching = false;

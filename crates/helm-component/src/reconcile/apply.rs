@@ -18,6 +18,7 @@ use kyma_targets::create_namespace;
 
 use super::terminating_namespaces::fault_of;
 use super::{Pass, failure};
+use crate::actions::hooks;
 use crate::observe::adoption;
 use crate::plan;
 
@@ -77,7 +78,7 @@ impl Pass<'_> {
     /// processed by the complete apply.
     pub(super) async fn apply_crds(&mut self, seen: &plan::Observed) -> Result<(), Failure> {
         let Some(loaded) = self.state.loaded.clone() else { return Ok(()) };
-        self.done.crds_applied = true;
+        self.done.hooks.crds_applied = true;
         self.record_prune_baseline(&loaded);
         let due: BTreeSet<&Identity> = seen
             .objects
@@ -120,7 +121,7 @@ impl Pass<'_> {
     pub(super) async fn apply(&mut self, seen: &plan::Observed) -> Result<(), Failure> {
         let Some(loaded) = self.state.loaded.clone() else { return Ok(()) };
         self.done.applied = true;
-        self.record_hooks().await?;
+        hooks::checkpoint_release(self).await?;
         self.record_prune_baseline(&loaded);
         let due = seen
             .objects
@@ -261,7 +262,7 @@ impl Pass<'_> {
     }
 
     /// Returns the names of the namespace's components that match, by owner hash. Lists in pages to bound memory.
-    pub(super) async fn components(
+    pub(crate) async fn components(
         &self,
         holds: impl Fn(&PartialObjectMeta<HelmComponent>) -> bool,
     ) -> Result<BTreeMap<String, String>, Failure> {
@@ -286,7 +287,7 @@ impl Pass<'_> {
 
 /// Checks that a list of the hub's components has the component that is reconciled. One that lacks it is incomplete, so
 /// it does not show that an owner is gone whose objects could be adopted or replaced.
-pub(super) fn has_component(live: &BTreeMap<String, String>, own: &str) -> Result<(), Failure> {
+pub(crate) fn has_component(live: &BTreeMap<String, String>, own: &str) -> Result<(), Failure> {
     if live.contains_key(own) {
         return Ok(());
     }

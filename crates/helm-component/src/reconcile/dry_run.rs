@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use kyma_api::{CreatedResource, FreeForm, HookPhase, Hooks, Reason, ReleaseRecord};
-use kyma_helm::hooks::{self, Event};
+use kyma_api::{CreatedResource, FreeForm, Reason, ReleaseRecord};
+use kyma_helm::hooks::Event;
 use kyma_object_set::{DryRun, Identity, remove};
 use kyma_sdk::Failure;
 use tokio::time::Instant;
@@ -15,7 +15,8 @@ use tokio::time::Instant;
 use super::executor::{Executor, StepOutcome};
 use super::prune::unconfirmed;
 use super::{Pass, default_resource, failure};
-use crate::dry_run_result::{DryRunResult, EventHooks};
+use crate::actions::hooks;
+use crate::dry_run_result::DryRunResult;
 use crate::plan::{Observed, StopReason};
 
 /// Timeout for the watches to list the target's objects.
@@ -93,13 +94,7 @@ impl DryRunState {
 
     /// Notes the hooks of an event, which count as passed from now on.
     pub(super) fn count_hooks_as_passed(&mut self, pass: &mut Pass<'_>, event: Event) {
-        let Some(loaded) = pass.state.loaded.as_ref() else { return };
-        let own = hooks::of_event(&loaded.prepared.hooks, event);
-        let names = own.iter().map(|hook| hook.name()).collect();
-        let now = jiff::Timestamp::now();
-        let run = hooks::begin(pass.state.recorded.hooks.as_ref(), event, &loaded.release, now);
-        pass.state.recorded.hooks = Some(Hooks { phase: HookPhase::Succeeded, ..run });
-        self.result.hooks.push(EventHooks { event: event.as_str().to_owned(), hooks: names });
+        self.result.hooks.extend(hooks::count_as_passed(pass, event));
     }
 
     /// Notes the objects that would be deleted, which count as deleted from now on.

@@ -7,6 +7,7 @@ use kyma_sdk::Failure;
 
 use super::Pass;
 use super::dry_run::DryRunState;
+use crate::actions::{hooks, test};
 use crate::plan::{Observed, Step, StopReason};
 
 /// Message of a dry run that the plan does not end.
@@ -69,8 +70,8 @@ impl Pass<'_> {
             (Step::Namespace, Executor::DryRun(state)) => state.namespace(self).await?,
             (Step::ApplyCrds, Executor::Real) => self.apply_crds(seen).await?,
             // CRDs are applied with everything else.
-            (Step::ApplyCrds, Executor::DryRun(_)) => self.done.crds_applied = true,
-            (Step::Hooks(event), Executor::Real) => self.run_hooks(event).await,
+            (Step::ApplyCrds, Executor::DryRun(_)) => self.done.hooks.crds_applied = true,
+            (Step::Hooks(event), Executor::Real) => hooks::run_for_release(self, event).await,
             (Step::Hooks(event), Executor::DryRun(state)) => state.count_hooks_as_passed(self, event),
             (Step::Prune(_), Executor::Real)
                 if self.half_time().is_some_and(|half| Instant::now() >= half) =>
@@ -95,8 +96,8 @@ impl Pass<'_> {
             (Step::RollBack(failure), Executor::DryRun(_)) => {
                 return Ok(StepOutcome::Stop(StopReason::Failed(failure)));
             }
-            (Step::Test, Executor::Real) => self.run_tests().await,
-            (Step::Test, Executor::DryRun(_)) => self.done.tests = Some(Ok(None)),
+            (Step::Test, Executor::Real) => test::run_requested(self).await,
+            (Step::Test, Executor::DryRun(_)) => test::count_as_run(self),
             (Step::ReadCauses, Executor::Real) => self.read_causes(seen).await,
             // Its result is only used after the apply.
             (Step::ReadCauses, Executor::DryRun(_)) => self.done.causes_read = true,

@@ -11,6 +11,7 @@ use kyma_object_set::{GroupKind, Identity};
 use kyma_sdk::{Context, Failure};
 
 use super::{Pass, values};
+use crate::actions::test;
 use crate::blocking::run_blocking;
 use crate::content::{InstalledRelease, LoadFailure, LoadedContent};
 use crate::injection;
@@ -80,7 +81,7 @@ impl Pass<'_> {
         *warned = Some(loaded.rendered.clone());
     }
 
-    pub(super) async fn loaded(&mut self) -> Result<LoadedContent, Failure> {
+    pub(crate) async fn loaded(&mut self) -> Result<LoadedContent, Failure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         let injects = inputs.additions.injectable.is_some();
         self.state.render_awaits_kinds = false;
@@ -131,7 +132,7 @@ impl Pass<'_> {
         }
         let former = |name: &str| self.may_have_former(name);
         let render_store = RenderStore::of(self.context, &self.key.owner, criteria, may_be, former)
-            .with_tests(observe::hooks::test_request(self).is_some());
+            .with_tests(test::is_requested(self));
         let mut loaded =
             sources.load(component, inputs, &self.kinds, installed, access, &render_store).await?;
         if let Some(failed) = self.state.recorded.failed_revision.as_ref().filter(|failed| failed.retrying) {

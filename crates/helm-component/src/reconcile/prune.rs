@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::FutureExt;
 use kyma_api::{PruneBaseline, Reason};
-use kyma_helm::hooks::Hook;
 use kyma_object_set::apply::ApplyReport;
 use kyma_object_set::prune::{self, PruneBlocked, PrunePlan, PruneRequest};
 use kyma_object_set::remove::{self, Removal};
@@ -12,6 +11,7 @@ use kyma_object_set::{Entry, Identity, Inventory, KeepReason, Object, ObjectSet,
 use kyma_sdk::Failure;
 
 use super::{Pass, failure};
+use crate::actions::hooks;
 use crate::component_key::ComponentKey;
 use crate::confirmed::{ALLOW_SHRINK, is_confirmed};
 use crate::content::LoadedContent;
@@ -50,12 +50,6 @@ impl Pass<'_> {
             }
             Err(blocked) => Err(unconfirmed(&blocked)),
         });
-    }
-
-    /// Returns the hook objects of the current content.
-    fn hook_identities(&self) -> BTreeSet<Identity> {
-        let loaded = self.state.loaded.as_ref();
-        loaded.into_iter().flat_map(|loaded| &loaded.prepared.hooks).map(Hook::identity).collect()
     }
 
     /// Returns the components that request objects which this one may drop.
@@ -176,7 +170,7 @@ impl Pass<'_> {
         let wanted = loaded.into_iter().flat_map(|loaded| &loaded.prepared.objects).map(Object::identity);
         let staying = inventory.iter().map(|(identity, _)| identity).filter(|identity| seen.stays(identity));
         let desired: BTreeSet<Identity> = wanted.chain(staying.cloned()).collect();
-        let hooks = self.hook_identities();
+        let hooks = hooks::identities(loaded);
         let baseline = self.state.recorded.prune_baseline.as_ref();
         let baseline =
             baseline.filter(|held| loaded.is_some_and(|loaded| loaded.rendered == held.objects_digest));
@@ -234,7 +228,7 @@ impl Pass<'_> {
         self.settle(removal.gone.iter().chain(removal.kept.keys()));
         self.done.kept.extend(removal.kept.keys().cloned());
         self.report_objects("no longer served, and removed from the inventory: ", &named(&removal.unserved));
-        let left = left(removal, &self.hook_identities());
+        let left = left(removal, &hooks::identities(self.state.loaded.as_ref()));
         self.report_objects(LEFT_OBJECTS_PREFIX, &left);
         self.state.recorded.left.retain(|said| !left.contains(said));
         self.state.recorded.left.extend(left);

@@ -11,6 +11,7 @@ use kyma_object_set::{Identity, Inventory, order, remove};
 use kyma_sdk::{Blocking, Failure, WatchSpec, find_blockers};
 
 use super::{Pass, failure};
+use crate::actions::hooks;
 use crate::inventory_status::InventoryEncoding;
 use crate::memory::RecordedStatus;
 use crate::ownership_requests::TargetScope;
@@ -122,14 +123,14 @@ impl Pass<'_> {
         if self.has_nothing() {
             // The release may consist of hooks alone.
             for event in [Event::PreDelete, Event::PostDelete] {
-                if let Some(waiting) = self.run_removal_hooks(event).await? {
+                if let Some(waiting) = hooks::run_for_removal(self, event).await?.waiting() {
                     return Ok(vec![waiting]);
                 }
             }
             return Ok(vec![]);
         }
         self.refuse_while_blocked().await?;
-        if let Some(waiting) = self.run_removal_hooks(Event::PreDelete).await? {
+        if let Some(waiting) = hooks::run_for_removal(self, Event::PreDelete).await?.waiting() {
             return Ok(vec![waiting]);
         }
         if let Some(waiting) = self.remove_default_resource().await? {
@@ -156,7 +157,7 @@ impl Pass<'_> {
         if !left.is_empty() {
             return Ok(left);
         }
-        Ok(self.run_removal_hooks(Event::PostDelete).await?.into_iter().collect())
+        Ok(hooks::run_for_removal(self, Event::PostDelete).await?.waiting().into_iter().collect())
     }
 
     /// Reports whether nothing on the target belongs to the component, for example since another system installed the

@@ -7,24 +7,25 @@ use crate::release_store::ReleaseStore;
 use crate::release_store::slot::{Part, PartKind, RevisionCriteria};
 
 impl Pass<'_> {
-    pub(super) fn release_store(&self) -> ReleaseStore {
+    pub(crate) fn release_store(&self) -> ReleaseStore {
         ReleaseStore::of(self.context, &self.key.owner)
     }
 
     /// Returns the criteria for the parts that the component needs, by its recorded status.
-    pub(super) fn revision_criteria(&self) -> RevisionCriteria {
+    pub(crate) fn revision_criteria(&self) -> RevisionCriteria {
         let recorded = &self.state.recorded;
-        RevisionCriteria::of(&recorded.digests, recorded.rollback_target.as_ref(), recorded.hooks.as_ref())
+        let hooks = recorded.hooks.release.as_ref();
+        RevisionCriteria::of(&recorded.digests, recorded.rollback_target.as_ref(), hooks)
     }
 
     /// Reports whether a Secret of an earlier version may exist. This version creates none, so the watch is not behind;
     /// a dry run has no watch.
-    pub(super) fn may_have_former(&self, name: &str) -> bool {
+    pub(crate) fn may_have_former(&self, name: &str) -> bool {
         self.context.is_dry_run() || self.shared.hub_secrets.revision(name).is_some()
     }
 
     /// Stores a part of a revision with this render, beside its other parts.
-    pub(super) async fn store_part(
+    pub(crate) async fn store_part(
         &self,
         kind: PartKind,
         part: Part,
@@ -39,7 +40,7 @@ impl Pass<'_> {
     }
 
     /// Discards the parts of this kind, except those of the revision `kept`.
-    pub(super) async fn discard_parts(&self, kind: PartKind, kept: Option<&str>) -> Result<(), Failure> {
+    pub(crate) async fn discard_parts(&self, kind: PartKind, kept: Option<&str>) -> Result<(), Failure> {
         let (store, criteria) = (self.release_store(), self.revision_criteria());
         let slots = store.read().await?;
         for (at, slot) in slots.iter().enumerate() {

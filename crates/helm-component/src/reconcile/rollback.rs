@@ -93,7 +93,7 @@ impl Pass<'_> {
     }
 
     /// Returns the desired content; loads it if necessary.
-    pub(super) async fn desired_content(&mut self) -> Result<LoadedContent, Failure> {
+    pub(crate) async fn desired_content(&mut self) -> Result<LoadedContent, Failure> {
         let held = self.state.loaded.as_ref().filter(|loaded| Some(&*loaded.inputs) == desired_inputs(self));
         if let Some(loaded) = held {
             return Ok(loaded.clone());
@@ -193,7 +193,7 @@ impl Pass<'_> {
         left.map_or(failure.clone(), |left| failure.retry_after(left))
     }
 
-    pub(super) async fn read_stored_release(
+    pub(crate) async fn read_stored_release(
         &self,
         target: &RollbackTarget,
     ) -> Result<Result<LoadedContent, StoredReleaseError>, Failure> {

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use kyma_api::Reason;
 use kyma_api::condition::{Condition, Status, types};
-use kyma_api::{HookPolicy, Reason};
-use kyma_helm::hooks::{Event, Hook};
 use kyma_sdk::Failure;
 
 use super::words::{
     as_found_message, flapping_message, list, missing_message, silent_message, stray_message, with_left,
 };
+use crate::actions::hooks;
 use crate::effects;
 use crate::observe::{self, MissingKinds};
 use crate::pass::Pass;
@@ -27,13 +27,12 @@ pub(super) fn rendered(pass: &Pass<'_>, seen: &Observed, stop_reason: &StopReaso
         let skipped = said.is_some_and(|condition| condition.reason == Reason::HooksSkipped.as_str());
         let message = said.map(|condition| condition.message.clone()).unwrap_or_default();
         let message = effects::with_note(&message, &pass.context.resource.spec);
-        return Condition::new(types::RENDERED, Status::True, rendered_reason(skipped)).with_message(message);
+        return Condition::new(types::RENDERED, Status::True, hooks::rendered_reason(skipped))
+            .with_message(message);
     };
-    let mut notes = vec![];
-    let skipped = skipped_hooks(pass.context.resource.spec.hooks, &loaded.prepared.hooks);
-    if !skipped.is_empty() {
-        notes.push(format!("the chart has hooks that are not run: {}", list(&skipped)));
-    }
+    let skipped = hooks::skipped_note(pass.context.resource.spec.hooks, &loaded.prepared.hooks);
+    let reason = hooks::rendered_reason(skipped.is_some());
+    let mut notes: Vec<String> = skipped.into_iter().collect();
     if loaded.uses_lookup {
         notes.push("the chart calls `lookup`, which always returns nothing here".to_owned());
     }
@@ -44,19 +43,7 @@ pub(super) fn rendered(pass: &Pass<'_>, seen: &Observed, stop_reason: &StopReaso
         notes.push(list(&loaded.prepared.warnings));
     }
     notes.extend(effects::note(&pass.context.resource.spec));
-    let reason = rendered_reason(!skipped.is_empty());
     Condition::new(types::RENDERED, Status::True, reason).with_message(notes.join("; "))
-}
-
-fn rendered_reason(skips_hooks: bool) -> Reason {
-    if skips_hooks { Reason::HooksSkipped } else { Reason::Succeeded }
-}
-
-/// Returns the events whose hooks do not run. Tests run whenever a user requests them.
-fn skipped_hooks(policy: HookPolicy, hooks: &[Hook]) -> Vec<String> {
-    let events: BTreeSet<Event> = hooks.iter().flat_map(Hook::events).collect();
-    let skipped = events.into_iter().filter(|event| policy == HookPolicy::Skip && *event != Event::Test);
-    skipped.map(|event| event.to_string()).collect()
 }
 
 pub(super) fn applied(seen: &Observed, stop_reason: &StopReason) -> Condition {

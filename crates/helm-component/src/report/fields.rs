@@ -43,17 +43,15 @@ pub(super) fn fields(pass: &Pass<'_>, seen: &Observed, complete: bool, inventory
         "resolved": recorded.resolved,
         "releaseName": release_name,
         "revision": recorded.revision,
-        "hooks": recorded.hooks,
         "adopted": adoption(recorded),
         "releaseRecord": recorded.release_record.as_ref().filter(|_| is_recorded(pass)),
         "rollbackTarget": recorded.rollback_target,
         "failedRevision": recorded.failed_revision,
-        "tests": recorded.tests,
-        "lastHandledTestAt": recorded.tested,
         "overridden": overridden.map(|paths| paths.iter().take(100).collect::<Vec<_>>()),
         "valuesFrom": values_from,
     });
     let serde_json::Value::Object(mut fields) = fields else { return FreeForm::new() };
+    fields.extend(recorded.hooks.fields());
     fields.extend(inventory);
     // Only applied content counts as attempted, and only until all of it is applied.
     if complete || pass.done.applied {

@@ -1,15 +1,14 @@
-//! Conditions about rollbacks, the rollback target and tests.
+//! Conditions about rollbacks and the rollback target.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kyma_api::condition::{self, Condition, Status, types};
-use kyma_api::{FailedRevision, HookPhase, Reason, RollbackTarget};
+use kyma_api::{FailedRevision, Reason, RollbackTarget};
 use kyma_sdk::{Failure, Progress};
 
 use super::StatusSummary;
-use super::words::list;
-use crate::observe::hooks::{test_request, tests_are_of_this};
+use crate::actions::test;
 use crate::observe::rollback::active_target;
 use crate::pass::Pass;
 use crate::plan::{Content, Observed};
@@ -77,8 +76,7 @@ impl StatusSummary {
 /// Returns the time until a retry after storing the release or testing failed.
 pub(super) fn again(pass: &Pass<'_>) -> Option<Duration> {
     let stored = matches!(pass.done.rollback_target, Some(Err(_)));
-    let tests = matches!(pass.done.tests, Some(Err(_))) && test_request(pass).is_some();
-    (stored || tests).then_some(RETRY_PAUSE)
+    (stored || test::needs_retry(pass)).then_some(RETRY_PAUSE)
 }
 
 /// Returns the condition of the rollback target; `None` if a rollback was never enabled.
@@ -103,47 +101,6 @@ pub(super) fn rollback_available(pass: &Pass<'_>) -> Option<Condition> {
         None => Condition::new(types::ROLLBACK_AVAILABLE, Status::True, Reason::Succeeded)
             .with_message(&target.version),
     })
-}
-
-/// Returns the condition of the last requested tests; `None` if none were ever requested.
-pub(super) fn test_success(pass: &Pass<'_>) -> Option<Condition> {
-    let told = |status, reason, message: String| {
-        Some(Condition::new(types::TEST_SUCCESS, status, reason).with_message(message))
-    };
-    if test_request(pass).is_some() {
-        return match &pass.done.tests {
-            Some(Err(failure)) => told(Status::Unknown, failure.reason, failure.message.clone()),
-            Some(Ok(waiting)) => {
-                let waiting = waiting.as_ref().map(|waiting| format!("waiting for {waiting}"));
-                told(Status::Unknown, Reason::Progressing, waiting.unwrap_or_default())
-            }
-            None => {
-                let message = "the requested tests run once the component is Ready";
-                told(Status::Unknown, Reason::Progressing, message.to_owned())
-            }
-        };
-    }
-    let record = pass.state.recorded.tests.as_ref()?;
-    let succeeded = record.succeeded.clone().unwrap_or_default();
-    if !tests_are_of_this(pass) {
-        let message =
-            "the last tests ran for another release, or their request was withdrawn before they ended";
-        return told(Status::Unknown, Reason::Progressing, message.to_owned());
-    }
-    match record.phase {
-        HookPhase::Succeeded if succeeded.is_empty() => {
-            told(Status::True, Reason::Succeeded, "the chart has no tests".to_owned())
-        }
-        HookPhase::Succeeded => {
-            told(Status::True, Reason::Succeeded, format!("succeeded: {}", list(&succeeded)))
-        }
-        HookPhase::Failed => {
-            told(Status::False, Reason::TestFailed, record.message.clone().unwrap_or_default())
-        }
-        HookPhase::Pending | HookPhase::Running | HookPhase::Cleaning => {
-            told(Status::Unknown, Reason::Progressing, String::new())
-        }
-    }
 }
 
 /// Returns a condition as it was last reported.

@@ -68,7 +68,7 @@ pub(crate) fn is_of(digests: &Digests, source: &str, values: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
@@ -79,7 +79,7 @@ mod tests {
     use crate::objects::PreparedObjects;
     use crate::stored_release::tests::hook;
 
-    fn loaded() -> LoadedContent {
+    pub(crate) fn loaded() -> LoadedContent {
         let hooks = ["pre-delete", "pre-install", "post-delete"];
         let hooks = hooks.iter().map(|event| hook(event, &json!({HOOK: event}))).collect();
         LoadedContent {

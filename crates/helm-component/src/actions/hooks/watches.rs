@@ -62,6 +62,16 @@ struct AwaitedHook {
     first_missed: Option<Instant>,
 }
 
+/// Hooks of one run for a subscription.
+pub(super) struct HookRunSpec {
+    /// Mark of the run on their objects.
+    pub(super) mark: String,
+    /// Streams of their kinds.
+    pub(super) watch_specs: Vec<WatchSpec>,
+    /// Hooks that have an end to wait for.
+    pub(super) hooks: BTreeSet<Identity>,
+}
+
 impl HookWatches {
     /// Returns an empty registry. Streams call `wake`, which must not block.
     pub(crate) fn new(
@@ -90,37 +100,29 @@ impl HookWatches {
 
     /// Subscribes a component to the hooks of a run. Returns the remaining time for the first lists of its streams;
     /// `None` once they have arrived, have failed or took too long. A list requeues the component.
-    pub(crate) fn subscribe(
+    pub(super) fn subscribe(
         &self,
         target: &ComponentTarget,
         component_key: &ComponentKey,
-        mark: &str,
-        watch_specs: &[WatchSpec],
-        hooks: BTreeSet<Identity>,
+        run: &HookRunSpec,
     ) -> Option<Duration> {
-        if watch_specs.is_empty() || !self.open(target, component_key, (mark, watch_specs), hooks) {
+        if run.watch_specs.is_empty() || !self.open(target, component_key, run) {
             return None;
         }
-        let unhealthy = self.watches.unhealthy(target, watch_specs.to_vec());
+        let unhealthy = self.watches.unhealthy(target, run.watch_specs.clone());
         let is_awaited = unhealthy.iter().any(|(_, why)| why.is_none());
         is_awaited
-            .then(|| self.state.lock().remaining_list_time(component_key, mark, Instant::now()))
+            .then(|| self.state.lock().remaining_list_time(component_key, &run.mark, Instant::now()))
             .flatten()
     }
 
-    fn open(
-        &self,
-        target: &ComponentTarget,
-        component_key: &ComponentKey,
-        (mark, watch_specs): (&str, &[WatchSpec]),
-        hooks: BTreeSet<Identity>,
-    ) -> bool {
+    fn open(&self, target: &ComponentTarget, component_key: &ComponentKey, run: &HookRunSpec) -> bool {
         let _subscribing = self.subscribing.lock();
         // A withdrawn target opens no streams: the change of its Secret requeues the component.
         if target.is_withdrawn() {
             return false;
         }
-        let streams = self.state.lock().subscribe(target.key(), component_key, (mark, watch_specs), hooks);
+        let streams = self.state.lock().subscribe(target.key(), component_key, run);
         let refused = self.watches.subscribe(target, component_key, streams).err();
         if let Some(limit) = &refused {
             tracing::info!(component = %component_key.name, "{limit}; the results of hooks are polled");
@@ -129,13 +131,13 @@ impl HookWatches {
     }
 
     /// Returns the state of a hook of the run with this mark, as streams showed it.
-    pub(crate) fn hook_state(&self, component_key: &ComponentKey, mark: &str, hook: &Identity) -> HookState {
+    pub(super) fn hook_state(&self, component_key: &ComponentKey, mark: &str, hook: &Identity) -> HookState {
         let mut state = self.state.lock();
         state.awaited(component_key, mark, hook).map(|awaited| awaited.state.clone()).unwrap_or_default()
     }
 
     /// Returns the remaining time for a stream to report a hook whose object is missing.
-    pub(crate) fn remaining_report_time(
+    pub(super) fn remaining_report_time(
         &self,
         component_key: &ComponentKey,
         mark: &str,
@@ -147,7 +149,7 @@ impl HookWatches {
     }
 
     /// Limits the subscriptions of a component to these runs, and drops the state of others.
-    pub(crate) fn retain(&self, target: &ComponentTarget, component_key: &ComponentKey, marks: &[String]) {
+    pub(super) fn retain(&self, target: &ComponentTarget, component_key: &ComponentKey, marks: &[String]) {
         let _subscribing = self.subscribing.lock();
         let left = self.state.lock().retain(component_key, marks);
         match left {
@@ -181,17 +183,16 @@ impl HookSubscriptions {
         &mut self,
         target: Option<&SecretKey>,
         component_key: &ComponentKey,
-        (mark, watch_specs): (&str, &[WatchSpec]),
-        hooks: BTreeSet<Identity>,
+        spec: &HookRunSpec,
     ) -> Vec<WatchSpec> {
         let subscription = self.subscriptions.entry(component_key.clone()).or_default();
         if subscription.target.as_ref() != target {
             *subscription = HookSubscription { target: target.cloned(), runs: BTreeMap::new() };
         }
-        let run = subscription.runs.entry(mark.to_owned()).or_default();
-        run.watch_specs = watch_specs.to_vec();
-        for hook in hooks {
-            run.hooks.entry(hook).or_default();
+        let run = subscription.runs.entry(spec.mark.clone()).or_default();
+        run.watch_specs.clone_from(&spec.watch_specs);
+        for hook in &spec.hooks {
+            run.hooks.entry(hook.clone()).or_default();
         }
         subscription.watch_specs()
     }

@@ -1,3 +1,5 @@
+use kyma_helm::hooks::Event;
+
 use super::*;
 
 fn with_rollback(seen: Observed) -> Observed {
@@ -120,11 +122,11 @@ fn a_rolled_back_release_stays_until_the_retry_is_due() {
 #[test]
 fn a_ready_release_is_stored_and_then_tested() {
     let mut seen = Observed { rollback_target_due: true, ..running(vec![object(deployment())]) };
-    seen.hooks.test = true;
+    seen.tests_due = true;
     assert_eq!(next(&seen), Step::StoreRollbackTarget);
     seen.rollback_target_due = false;
     assert_eq!(next(&seen), Step::Test);
-    seen.hooks.test = false;
+    seen.tests_due = false;
     assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
     let mut working = with_health(HealthStatus::InProgress);
     working.rollback_target_due = true;

@@ -52,8 +52,14 @@ fn listed(objects: Vec<DynamicObject>) -> ObjectEvent {
 /// Returns the state for a component that waits for the Jobs `a` and `b` of a run.
 fn waiting() -> HookSubscriptions {
     let mut state = HookSubscriptions::default();
-    state.subscribe(None, &component_key(), (RUN, &[jobs()]), [hook("a"), hook("b")].into());
+    state.subscribe(None, &component_key(), &run(RUN, &["a", "b"]));
     state
+}
+
+/// Returns a run of these Jobs.
+fn run(mark: &str, names: &[&str]) -> HookRunSpec {
+    let hooks = names.iter().map(|name| hook(name)).collect();
+    HookRunSpec { mark: mark.to_owned(), watch_specs: vec![jobs()], hooks }
 }
 
 fn take(state: &mut HookSubscriptions, event: &ObjectEvent) {
@@ -124,9 +130,9 @@ fn events_of_other_runs_and_targets_are_ignored() {
 fn ended_runs_are_dropped_and_resubscribed_runs_keep_results() {
     let mut state = waiting();
     take(&mut state, &applied(job(RUN, "a", Some("Complete"))));
-    let again = state.subscribe(None, &component_key(), (RUN, &[jobs()]), [hook("a"), hook("b")].into());
+    let again = state.subscribe(None, &component_key(), &run(RUN, &["a", "b"]));
     assert_eq!(again, [jobs()]);
-    state.subscribe(None, &component_key(), ("test", &[jobs()]), [hook("t")].into());
+    state.subscribe(None, &component_key(), &run("test", &["t"]));
     assert_eq!(hook_state(&mut state, "a"), HookState::Ended(Ok(())));
     let both = [RUN.to_owned(), "test".to_owned()];
     assert_eq!(state.retain(&component_key(), &both), None, "nothing changed");

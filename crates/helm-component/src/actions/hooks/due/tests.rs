@@ -1,6 +1,11 @@
-use super::*;
+use kyma_health::HealthStatus;
+use kyma_object_set::Identity;
 
-fn due(event: Event) -> HooksDue {
+use super::*;
+use crate::plan::tests::{applied, config, crd, deployment, fault, fresh, id, object, running};
+use crate::plan::{Content, ObjectState, Observed, Step, next};
+
+fn hooks_due(event: Event) -> HooksDue {
     let before = event == Event::PreInstall;
     HooksDue {
         before: before.then_some(event),
@@ -19,9 +24,41 @@ fn missing(identity: Identity) -> ObjectState {
 }
 
 #[test]
+fn each_phase_has_its_next_step_for_hooks() {
+    let before = |crds_due: bool, fault: Option<Failure>| Phase::BeforeApply { crds_due, fault };
+    let after = |all_sent: bool, is_loaded: bool| Phase::AfterApply { all_sent, is_loaded };
+    let (pre, post) = (hooks_due(Event::PreInstall), hooks_due(Event::PostInstall));
+    let stopped = |hooks: &HooksDue| HooksDue { stop_reason: Some(waiting()), ..hooks.clone() };
+    let with_crds = HooksDue { crds_applied: true, ..pre.clone() };
+    let (run_pre, run_post) = (HookStep::Run(Event::PreInstall), HookStep::Run(Event::PostInstall));
+    let stop = || Some(HookStep::Stop(waiting()));
+    let rows = [
+        (HooksDue::default(), before(true, Some(fault())), None),
+        (HooksDue::default(), after(true, true), None),
+        (post.clone(), before(false, None), None),
+        (pre.clone(), after(true, true), None),
+        (pre.clone(), before(true, Some(fault())), Some(HookStep::ApplyCrds)),
+        (with_crds.clone(), before(true, Some(fault())), Some(HookStep::Refuse(fault()))),
+        (with_crds, before(true, None), Some(run_pre.clone())),
+        (pre.clone(), before(false, Some(fault())), Some(HookStep::Refuse(fault()))),
+        (pre.clone(), before(false, None), Some(run_pre)),
+        (stopped(&pre), before(true, Some(fault())), stop()),
+        (post.clone(), after(false, true), None),
+        (post.clone(), after(false, false), None),
+        (post.clone(), after(true, false), Some(HookStep::Load)),
+        (post.clone(), after(true, true), Some(run_post)),
+        (stopped(&post), after(false, false), stop()),
+    ];
+    for (hooks, phase, expected) in rows {
+        let row = format!("{hooks:?} {phase:?}");
+        assert_eq!(due(&hooks, phase), expected, "{row}");
+    }
+}
+
+#[test]
 fn hooks_come_before_everything_but_crds_and_the_namespace() {
     let mut seen = fresh(vec![object(crd()), object(config("c"))]);
-    seen.hooks = due(Event::PreInstall);
+    seen.hooks = hooks_due(Event::PreInstall);
     seen.namespace_ready = false;
     assert_eq!(next(&seen), Step::Namespace);
     seen.namespace_ready = true;
@@ -37,7 +74,7 @@ fn hooks_come_before_everything_but_crds_and_the_namespace() {
 #[test]
 fn a_chart_of_hooks_alone_runs_them() {
     let mut seen = fresh(vec![]);
-    seen.hooks = due(Event::PreInstall);
+    seen.hooks = hooks_due(Event::PreInstall);
     assert_eq!(next(&seen), Step::Hooks(Event::PreInstall));
     seen.hooks = HooksDue { release: true, ..HooksDue::default() };
     assert_eq!(next(&seen), Step::Apply);
@@ -47,7 +84,7 @@ fn a_chart_of_hooks_alone_runs_them() {
 fn post_hooks_wait_for_objects_of_served_kinds_not_for_health() {
     let mut seen =
         running(vec![ObjectState { health: Some(HealthStatus::InProgress), ..object(deployment()) }]);
-    seen.hooks = due(Event::PostInstall);
+    seen.hooks = hooks_due(Event::PostInstall);
     assert_eq!(next(&seen), Step::Load, "a new process has no content");
     seen.content = Content::Loaded;
     assert_eq!(next(&seen), Step::Hooks(Event::PostInstall));
@@ -66,7 +103,7 @@ fn causes_of_delays_are_read_while_a_hook_runs() {
     let slow = Observed { content: Content::Loaded, causes_due: true, ..slow };
     for event in [Event::PreInstall, Event::PostInstall] {
         let mut seen =
-            Observed { hooks: HooksDue { stop_reason: Some(waiting()), ..due(event) }, ..slow.clone() };
+            Observed { hooks: HooksDue { stop_reason: Some(waiting()), ..hooks_due(event) }, ..slow.clone() };
         assert_eq!(next(&seen), Step::ReadCauses);
         seen.causes_due = false;
         assert_eq!(next(&seen), Step::Stop(waiting()), "once");
@@ -75,7 +112,7 @@ fn causes_of_delays_are_read_while_a_hook_runs() {
         assert_eq!(next(&seen), Step::Stop(StopReason::Failed(fault())), "the end of a hook comes first");
     }
     let unseen = Observed { watched: false, applied: true, ..slow };
-    let hooks = HooksDue { stop_reason: Some(waiting()), ..due(Event::PostInstall) };
+    let hooks = HooksDue { stop_reason: Some(waiting()), ..hooks_due(Event::PostInstall) };
     assert_eq!(next(&Observed { hooks, ..unseen }), Step::Stop(waiting()));
 }
 
@@ -83,7 +120,7 @@ fn causes_of_delays_are_read_while_a_hook_runs() {
 fn surplus_objects_are_pruned_before_post_upgrade_hooks() {
     let mut seen = running(vec![object(config("c"))]);
     seen.content = Content::Loaded;
-    seen.hooks = due(Event::PostUpgrade);
+    seen.hooks = hooks_due(Event::PostUpgrade);
     let (surplus, entry) = applied(&config("old"));
     seen.inventory.insert(surplus.clone(), entry);
     assert_eq!(next(&seen), Step::Prune(vec![surplus]));
@@ -94,6 +131,6 @@ fn surplus_objects_are_pruned_before_post_upgrade_hooks() {
 #[test]
 fn a_failed_hook_ends_the_pass() {
     let mut seen = fresh(vec![object(config("c"))]);
-    seen.hooks = HooksDue { stop_reason: Some(StopReason::Failed(fault())), ..due(Event::PreInstall) };
+    seen.hooks = HooksDue { stop_reason: Some(StopReason::Failed(fault())), ..hooks_due(Event::PreInstall) };
     assert_eq!(next(&seen), Step::Stop(StopReason::Failed(fault())));
 }

@@ -1,18 +1,18 @@
-//! Creates, deletes and labels the objects of hooks.
+//! Objects of hooks on the target: read, created, deleted and labelled.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams, PropagationPolicy};
 use kyma_api::{DeleteProof, Reason, annotations, labels, needs_delete_proof};
-use kyma_helm::hooks::{Hook, LiveHook, end};
-use kyma_object_set::{Action, CallError, Guard, Identity, Mapping};
-use kyma_sdk::{Authorship, DeleteRequest, Failure, unreadable_fields};
+use kyma_helm::hooks::{self, Hook, LiveHook, end};
+use kyma_object_set::{Action, CallError, Entry, GroupKind, Guard, Identity, Mapping};
+use kyma_sdk::{Authorship, DeleteRequest, Failure, WatchSpec, unreadable_fields};
 use serde_json::{Value, json};
 
-use super::apply::has_component;
-use super::{Pass, SERVED_DELAY, failure};
+use crate::pass::Pass;
 use crate::plan::Operation;
+use crate::reconcile::{SERVED_DELAY, failure, has_component};
 
 /// Requeue delay for an object that the user has to delete. No watch covers it.
 const RECHECK_DELAY: Duration = Duration::from_mins(1);
@@ -40,39 +40,71 @@ pub(super) enum HookCreation {
     Unanswered { webhook: String, failure: Failure },
 }
 
-impl Pass<'_> {
-    /// Creates the object of a hook.
-    pub(super) async fn create_hook(
-        &self,
-        hook: &Hook,
-        mapping: &Mapping,
-        mark: &str,
-    ) -> Result<HookCreation, Failure> {
+/// Object of a hook on the target.
+pub(super) struct HookObject<'p> {
+    pass: &'p Pass<'p>,
+    hook: &'p Hook,
+    identity: Identity,
+    /// Kind of the object on the target.
+    mapping: Mapping,
+    /// Mark of the current run.
+    mark: &'p str,
+}
+
+impl<'p> HookObject<'p> {
+    /// Returns the object of a hook in the run with this mark.
+    ///
+    /// # Errors
+    /// If no hook may touch the object, or the target does not serve its kind.
+    pub(super) fn of(pass: &'p Pass<'p>, hook: &'p Hook, mark: &'p str) -> Result<Self, Failure> {
         let identity = hook.identity();
-        if self.shared.protection.guard(&identity) == Some(Guard::Always) {
+        // An existing Namespace is never replaced.
+        if pass.shared.protection.guard(&identity) == Some(Guard::Always) && !identity.is_namespace() {
+            return Err(Failure::new(Reason::Protected, format!("{identity} may not be touched by a hook")));
+        }
+        let missing =
+            || Failure::new(Reason::DependencyMissing, format!("the kind of the hook {identity} is missing"));
+        let mapping = pass.served.get(&hook.object.gvk()).cloned().ok_or_else(missing)?;
+        Ok(Self { pass, hook, identity, mapping, mark })
+    }
+
+    /// Reads the object.
+    pub(super) async fn live(&self) -> Result<Option<LiveHook>, Failure> {
+        let (pass, identity) = (self.pass, &self.identity);
+        let api = self.mapping.api(&pass.cluster.client, identity.namespace.as_deref());
+        let found = api.get_opt(&identity.name).await;
+        let found = found.map_err(|error| failure(&CallError::new(Action::Get, Some(identity), error)))?;
+        let entry = pass.state.recorded.inventory.get(identity);
+        Ok(found.map(|found| live(found, &pass.key.owner, entry)))
+    }
+
+    /// Creates the object.
+    pub(super) async fn create(&self) -> Result<HookCreation, Failure> {
+        let (pass, identity) = (self.pass, &self.identity);
+        if pass.shared.protection.guard(identity) == Some(Guard::Always) {
             return Err(Failure::new(Reason::Protected, format!("{identity} may not be created by a hook")));
         }
-        let mut object = hook.object.clone();
-        object.set_annotation(annotations::HOOK_RUN, mark);
+        let mut object = self.hook.object.clone();
+        object.set_annotation(annotations::HOOK_RUN, self.mark);
         let value = object.into_value();
         let object: DynamicObject = serde_json::from_value(value.clone()).map_err(|_| {
             let message =
                 format!("hook {identity}: a field is {}", unreadable_fields::<DynamicObject>(&value));
             Failure::new(Reason::ManifestInvalid, message)
         })?;
-        let params = PostParams { field_manager: Some(self.ownership.creator()), ..PostParams::default() };
-        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let params = PostParams { field_manager: Some(pass.ownership.creator()), ..PostParams::default() };
+        let api = self.mapping.api(&pass.cluster.client, identity.namespace.as_deref());
         match api.create(&params, &object).await {
             Ok(_) => Ok(HookCreation::ByThisRun),
             // Another actor created it first; the next read shows which.
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(HookCreation::ByOthers),
             Err(error) => {
-                let error = CallError::new(Action::Create, Some(&identity), error);
+                let error = CallError::new(Action::Create, Some(identity), error);
                 if let Some(namespace) = error.missing_namespace() {
-                    if self.operation == Operation::Remove {
+                    if pass.operation == Operation::Remove {
                         return Ok(HookCreation::NamespaceGone);
                     }
-                    self.await_namespace(namespace);
+                    await_namespace(pass, namespace);
                 }
                 let failure = failure(&error);
                 if let kyma_object_set::Failure::WebhookFailed(webhook) = error.failure {
@@ -85,73 +117,62 @@ impl Pass<'_> {
         }
     }
 
-    /// Deletes the object of a hook, as its delete policy says, if a hook of this component created it.
-    pub(super) async fn delete_own(&self, hook: &Hook, mark: &str) -> Result<(), Failure> {
-        let mapping = self.hook_kind(hook)?;
-        let live = self.live_hook(hook, &mapping).await?;
+    /// Deletes the object, as the delete policy of its hook says, if a hook of this component created it.
+    pub(super) async fn delete_own(&self) -> Result<(), Failure> {
+        let live = self.live().await?;
         let Some(live) = live.filter(|live| live.is_own && !live.deleting) else { return Ok(()) };
-        let identity = hook.identity();
-        if is_kept(&identity, live.mark.as_deref() == Some(mark)) {
+        if is_kept(&self.identity, live.mark.as_deref() == Some(self.mark)) {
             return Ok(());
         }
-        self.delete_hook(hook, &mapping, &live, mark).await
+        self.delete(&live).await
     }
 
-    /// Returns kind and name of another component that owns the object of a hook. A Job or Pod whose hook ended has no
-    /// owner, since Helm replaces it too, nor has an object that a deleted component left.
+    /// Returns kind and name of another component that owns the object. A Job or Pod whose hook ended has no owner,
+    /// since Helm replaces it too, nor has an object that a deleted component left.
     ///
     /// # Errors
     /// If the hub does not list its components, or the list is incomplete.
-    pub(super) async fn other_owner(&self, hook: &Hook, live: &LiveHook) -> Result<Option<String>, Failure> {
-        let has_ended = hook.has_an_end() && end(&live.body, false).is_some();
-        let mark = foreign_mark(&live.metadata, &self.key.owner);
+    pub(super) async fn other_owner(&self, live: &LiveHook) -> Result<Option<String>, Failure> {
+        let has_ended = self.hook.has_an_end() && end(&live.body, false).is_some();
+        let owner = &self.pass.key.owner;
+        let mark = foreign_mark(&live.metadata, owner);
         let mark = mark.filter(|mark| !(has_ended && matches!(mark, ForeignMark::Hook(_))));
         let Some(mark) = mark else { return Ok(None) };
-        owner_of(mark, &self.components(|_| true).await?, &self.key.owner)
+        owner_of(mark, &self.pass.components(|_| true).await?, owner)
     }
 
-    /// Deletes the object of a hook through the delete gate.
-    pub(super) async fn delete_hook(
-        &self,
-        hook: &Hook,
-        mapping: &Mapping,
-        live: &LiveHook,
-        mark: &str,
-    ) -> Result<(), Failure> {
-        let identity = hook.identity();
-        let managers = [self.ownership.manager.clone(), self.ownership.creator()];
+    /// Deletes the object through the delete gate.
+    pub(super) async fn delete(&self, live: &LiveHook) -> Result<(), Failure> {
+        let pass = self.pass;
+        let managers = [pass.ownership.manager.clone(), pass.ownership.creator()];
         let managers = managers.each_ref().map(String::as_str);
         let is_ours = live.is_own || live.recorded;
+        let is_of_this_run = live.mark.as_deref() == Some(self.mark);
         let request = DeleteRequest {
-            resource: &mapping.resource,
+            resource: &self.mapping.resource,
             live: &live.metadata,
             authorship: if is_ours { Authorship::Managers(&managers) } else { Authorship::HelmHook },
-            proof: if live.mark.as_deref() == Some(mark) { DeleteProof::SameRun } else { DeleteProof::None },
+            proof: if is_of_this_run { DeleteProof::SameRun } else { DeleteProof::None },
             propagation: PropagationPolicy::Background,
         };
-        match self.context.delete_gate().carry_out(&self.cluster.client, &request).await {
+        match pass.context.delete_gate().carry_out(&pass.cluster.client, &request).await {
             Ok(_) => Ok(()),
             // The object was replaced meanwhile, so the delete policy does not apply to it. The next read shows it.
             Err(kyma_sdk::DeleteError::Call(kube::Error::Api(status))) if status.is_conflict() => Ok(()),
             Err(kyma_sdk::DeleteError::Refused(failure)) => Err(failure),
             Err(kyma_sdk::DeleteError::Call(error)) => {
-                Err(failure(&CallError::new(Action::Delete, Some(&identity), error)))
+                Err(failure(&CallError::new(Action::Delete, Some(&self.identity), error)))
             }
         }
     }
 
     /// Applies the chart's labels and annotations of a hook to an existing Namespace, unless they have these values.
-    pub(super) async fn label_namespace(
-        &self,
-        hook: &Hook,
-        mapping: &Mapping,
-        live: &LiveHook,
-    ) -> Result<(), Failure> {
-        let identity = hook.identity();
-        if self.shared.protection.guard(&identity) == Some(Guard::Always) {
+    pub(super) async fn label_namespace(&self, live: &LiveHook) -> Result<(), Failure> {
+        let (pass, identity) = (self.pass, &self.identity);
+        if pass.shared.protection.guard(identity) == Some(Guard::Always) {
             return Ok(());
         }
-        let metadata = hook.object.body().get("metadata").cloned().unwrap_or_default();
+        let metadata = self.hook.object.body().get("metadata").cloned().unwrap_or_default();
         let chart_labels = chart_entries(&metadata["labels"]);
         let chart_annotations = chart_entries(&metadata["annotations"]);
         if has_entries(live.metadata.labels.as_ref(), &chart_labels)
@@ -159,18 +180,44 @@ impl Pass<'_> {
         {
             return Ok(());
         }
+        let resource = &self.mapping.resource;
         let body = json!({
-            "apiVersion": mapping.resource.api_version, "kind": mapping.resource.kind,
+            "apiVersion": resource.api_version, "kind": resource.kind,
             "metadata": {
                 "name": identity.name, "uid": live.uid,
                 "labels": chart_labels, "annotations": chart_annotations,
             },
         });
-        let params = PatchParams::apply(&self.ownership.share_manager(&self.ownership.owner)).force();
-        let api = mapping.api(&self.cluster.client, None);
+        let params = PatchParams::apply(&pass.ownership.share_manager(&pass.ownership.owner)).force();
+        let api = self.mapping.api(&pass.cluster.client, None);
         let applied = api.patch_metadata(&identity.name, &params, &Patch::Apply(&body)).await;
-        let failed = |error| failure(&CallError::new(Action::Apply, Some(&identity), error));
+        let failed = |error| failure(&CallError::new(Action::Apply, Some(identity), error));
         applied.map(drop).map_err(failed)
+    }
+}
+
+/// Watches a missing namespace: its creation requeues the component.
+fn await_namespace(pass: &Pass<'_>, name: &str) {
+    let Some(mapping) = pass.kinds.preferred(&GroupKind::new("", "Namespace")) else { return };
+    let fields = Some(format!("metadata.name={name}"));
+    pass.context.watch(WatchSpec { fields, ..WatchSpec::in_kind(&mapping.resource) });
+}
+
+/// Returns the facts about a live object.
+fn live(found: DynamicObject, owner: &str, entry: Option<&Entry>) -> LiveHook {
+    let metadata = &found.metadata;
+    let label = |key: &str| metadata.labels.as_ref().and_then(|all| all.get(key));
+    let annotation = |key: &str| metadata.annotations.as_ref().and_then(|all| all.get(key)).cloned();
+    LiveHook {
+        mark: annotation(annotations::HOOK_RUN),
+        is_own: label(labels::HOOK_OF).is_some_and(|of| of == owner),
+        is_hook: annotation(hooks::HOOK).is_some(),
+        deleting: metadata.deletion_timestamp.is_some(),
+        created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+        uid: metadata.uid.clone(),
+        recorded: entry.is_some_and(|entry| Some(&entry.uid) == metadata.uid.as_ref()),
+        metadata: found.metadata,
+        body: found.data,
     }
 }
 

@@ -1,0 +1,124 @@
+//! State of hooks: their records in the status, and their results in one reconcile. Pure.
+
+use std::time::Duration;
+
+use kyma_api::{FreeForm, HelmComponentStatus, HookPhase, Hooks};
+use kyma_helm::hooks::{self, Event};
+use serde_json::json;
+
+use crate::content::LoadedContent;
+use crate::plan::StopReason;
+
+/// Recorded progress of the chart's hooks and tests.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HookRecords {
+    /// Progress of the release's hooks, `status.hooks`.
+    pub(crate) release: Option<Hooks>,
+    /// Progress of the chart's tests, `status.tests`.
+    pub(crate) tests: Option<Hooks>,
+    /// The last handled request for tests, `status.lastHandledTestAt`.
+    pub(crate) handled_test_request: Option<String>,
+}
+
+impl HookRecords {
+    /// Reads the records of a status.
+    pub(crate) fn of(status: &HelmComponentStatus) -> Self {
+        Self {
+            release: status.hooks.clone(),
+            tests: status.tests.clone(),
+            handled_test_request: status.last_handled_test_at.clone(),
+        }
+    }
+
+    /// Returns the record of an event's hooks. Tests have a record of their own, since they belong to no release.
+    pub(crate) fn of_event(&self, event: Event) -> Option<&Hooks> {
+        let record = if event == Event::Test { &self.tests } else { &self.release };
+        record.as_ref()
+    }
+
+    pub(super) fn of_event_mut(&mut self, event: Event) -> &mut Option<Hooks> {
+        if event == Event::Test { &mut self.tests } else { &mut self.release }
+    }
+
+    /// Returns all records.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Hooks> {
+        self.release.iter().chain(&self.tests)
+    }
+
+    /// Returns the field of the status with the record of an event's hooks.
+    pub(super) fn field(event: Event) -> &'static str {
+        if event == Event::Test { "tests" } else { "hooks" }
+    }
+
+    /// Returns the field of the status with the record of the release's hooks.
+    pub(crate) fn release_field(&self) -> FreeForm {
+        [(Self::field(Event::PostInstall).to_owned(), json!(self.release))].into_iter().collect()
+    }
+
+    /// Returns all fields of the status; `null` removes a field.
+    pub(crate) fn fields(&self) -> FreeForm {
+        let mut fields = self.release_field();
+        fields.insert(Self::field(Event::Test).to_owned(), json!(self.tests));
+        fields.insert("lastHandledTestAt".to_owned(), json!(self.handled_test_request));
+        fields
+    }
+}
+
+/// Results of hooks in one reconcile.
+#[derive(Debug, Default)]
+pub(crate) struct CompletedHooks {
+    /// Whether CRDs were applied ahead of hooks.
+    pub(crate) crds_applied: bool,
+    /// Cause of the wait for hooks, or their failure.
+    pub(crate) stop_reason: Option<StopReason>,
+    /// Remaining time of the hook that the component waits for.
+    pub(crate) left: Option<Duration>,
+}
+
+/// Returns the record of hooks for content that Helm installed: the hooks of its installation have run.
+pub(crate) fn record_if_adopted(loaded: &LoadedContent) -> Option<Hooks> {
+    let own = &loaded.prepared.hooks;
+    let has_delete_hooks = hooks::are_of_removal(own);
+    (!own.is_empty()).then(|| Hooks {
+        digest: loaded.release.clone(),
+        event: Event::PostInstall.as_str().to_owned(),
+        phase: HookPhase::Succeeded,
+        has_delete_hooks,
+        ..Hooks::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(digest: &str) -> Option<Hooks> {
+        Some(Hooks { digest: digest.to_owned(), ..Hooks::default() })
+    }
+
+    #[test]
+    fn tests_and_hooks_of_the_release_have_separate_records() {
+        let mut records = HookRecords::default();
+        *records.of_event_mut(Event::PreUpgrade) = record("release");
+        *records.of_event_mut(Event::Test) = record("tests");
+        assert_eq!((&records.release, &records.tests), (&record("release"), &record("tests")));
+        assert_eq!(records.of_event(Event::PostDelete), record("release").as_ref());
+        assert_eq!(records.of_event(Event::Test), record("tests").as_ref());
+        assert_eq!(records.all().count(), 2);
+    }
+
+    #[test]
+    fn records_are_read_from_the_fields_that_they_write() {
+        let records = HookRecords {
+            release: record("release"),
+            tests: record("tests"),
+            handled_test_request: Some("now".to_owned()),
+        };
+        let status: HelmComponentStatus = serde_json::from_value(json!(records.fields())).unwrap();
+        let read = HookRecords::of(&status);
+        assert_eq!((read.release, read.tests), (records.release, records.tests));
+        assert_eq!(read.handled_test_request, records.handled_test_request);
+        let none = HookRecords::default().fields();
+        assert_eq!(json!(none), json!({"hooks": null, "tests": null, "lastHandledTestAt": null}));
+    }
+}
