@@ -126,7 +126,7 @@ impl StatusSummary {
             silent: silent.then_some(SILENT_GROUP_DISCOVERY_INTERVAL),
             was_ready: seen.content == Content::Recorded && observe::was_ready(pass),
             rollback: RollbackReport::of(pass, seen),
-            again: rollback::again(pass),
+            again: rollback::again(pass).into_iter().chain(test::retry_pause(pass)).min(),
             renders_with_kinds: pass.state.render_awaits_kinds,
         }
     }

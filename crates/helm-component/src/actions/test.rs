@@ -4,6 +4,8 @@ mod conditions;
 mod due;
 mod renders;
 
+use std::time::Duration;
+
 use kyma_api::condition::Condition;
 use kyma_helm::hooks::Event;
 use kyma_sdk::Failure;
@@ -13,6 +15,9 @@ use crate::pass::Pass;
 
 use conditions::TestState;
 pub(crate) use renders::OnlyTests;
+
+/// Time until a retry after the tests could not run.
+const RETRY_PAUSE: Duration = Duration::from_secs(30);
 
 /// Reports whether a request for the chart's tests is not handled yet.
 pub(crate) fn is_requested(pass: &Pass<'_>) -> bool {
@@ -24,9 +29,10 @@ pub(crate) fn is_due(pass: &Pass<'_>) -> bool {
     due::due(request(pass), pass.done.tests.is_some())
 }
 
-/// Reports whether the requested tests could not run, so that they are tried again.
-pub(crate) fn needs_retry(pass: &Pass<'_>) -> bool {
-    matches!(pass.done.tests, Some(Err(_))) && is_requested(pass)
+/// Returns the time until requested tests that could not run are tried again.
+pub(crate) fn retry_pause(pass: &Pass<'_>) -> Option<Duration> {
+    let failed = matches!(pass.done.tests, Some(Err(_)));
+    (failed && is_requested(pass)).then_some(RETRY_PAUSE)
 }
 
 /// Returns the condition of the last requested tests; `None` if none were ever requested.

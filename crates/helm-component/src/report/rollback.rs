@@ -8,14 +8,13 @@ use kyma_api::{FailedRevision, Reason, RollbackTarget};
 use kyma_sdk::{Failure, Progress};
 
 use super::StatusSummary;
-use crate::actions::test;
 use crate::observe::rollback::active_target;
 use crate::pass::Pass;
 use crate::plan::{Content, Observed};
 use crate::rollback;
 use crate::watch_wait::WATCH_SYNC_TIMEOUT;
 
-/// Time until a retry after the hub refused the stored release, or after the tests could not run.
+/// Time until a retry after the hub refused the stored release.
 const RETRY_PAUSE: Duration = Duration::from_secs(30);
 
 /// The release that failed and its rollback target.
@@ -73,10 +72,9 @@ impl StatusSummary {
     }
 }
 
-/// Returns the time until a retry after storing the release or testing failed.
+/// Returns the time until a retry after storing the release failed.
 pub(super) fn again(pass: &Pass<'_>) -> Option<Duration> {
-    let stored = matches!(pass.done.rollback_target, Some(Err(_)));
-    (stored || test::needs_retry(pass)).then_some(RETRY_PAUSE)
+    matches!(pass.done.rollback_target, Some(Err(_))).then_some(RETRY_PAUSE)
 }
 
 /// Returns the condition of the rollback target; `None` if a rollback was never enabled.
