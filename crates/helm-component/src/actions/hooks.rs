@@ -28,4 +28,6 @@ pub(crate) use removal::{
 pub(crate) use run::{Outcome, run, run_for_release};
 pub(crate) use state::{CompletedHooks, HookRecords, record_if_adopted};
 pub(crate) use subscriptions::unsubscribe_ended;
+#[cfg(test)]
+pub(crate) use watches::HookRunSpec;
 pub(crate) use watches::HookWatches;

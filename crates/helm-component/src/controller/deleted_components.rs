@@ -12,6 +12,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
+use crate::actions::hooks::HookRunSpec;
 use crate::memory::ComponentState;
 use crate::ownership_requests::TargetScope;
 use crate::release_names;
@@ -60,8 +61,12 @@ impl Operator {
         let (judging, kinds) = (Judging::default(), Kinds::default());
         shared.target_cache.subscribe(target, &key, &BTreeSet::new(), &judging, &kinds, false).unwrap();
         shared.namespaces.subscribe(target, &key, ["here".to_owned()].into());
-        let hooks = [WatchSpec::in_kind(&ApiResource::erase::<ConfigMap>(&()))];
-        shared.hook_watches.subscribe(target, &key, "install", &hooks, [map.clone()].into());
+        let run = HookRunSpec {
+            mark: "install".to_owned(),
+            watch_specs: vec![WatchSpec::in_kind(&ApiResource::erase::<ConfigMap>(&()))],
+            hooks: [map.clone()].into(),
+        };
+        shared.hook_watches.subscribe(target, &key, &run);
         shared.hub_secrets.subscribe(&key, ["registry".to_owned()]);
         shared.hub_config_maps.subscribe(&key, ["values".to_owned()]);
         release_names::check(&shared.altered_names, context, &key, Operation::Remove).await.unwrap();

@@ -92,26 +92,26 @@ pub(crate) fn record_if_adopted(loaded: &LoadedContent) -> Option<Hooks> {
 mod tests {
     use super::*;
 
-    fn record(digest: &str) -> Option<Hooks> {
-        Some(Hooks { digest: digest.to_owned(), ..Hooks::default() })
+    fn record(digest: &str) -> Hooks {
+        Hooks { digest: digest.to_owned(), ..Hooks::default() }
     }
 
     #[test]
     fn tests_and_hooks_of_the_release_have_separate_records() {
         let mut records = HookRecords::default();
-        *records.of_event_mut(Event::PreUpgrade) = record("release");
-        *records.of_event_mut(Event::Test) = record("tests");
-        assert_eq!((&records.release, &records.tests), (&record("release"), &record("tests")));
-        assert_eq!(records.of_event(Event::PostDelete), record("release").as_ref());
-        assert_eq!(records.of_event(Event::Test), record("tests").as_ref());
+        *records.of_event_mut(Event::PreUpgrade) = Some(record("release"));
+        *records.of_event_mut(Event::Test) = Some(record("tests"));
+        assert_eq!((&records.release, &records.tests), (&Some(record("release")), &Some(record("tests"))));
+        assert_eq!(records.of_event(Event::PostDelete), Some(&record("release")));
+        assert_eq!(records.of_event(Event::Test), Some(&record("tests")));
         assert_eq!(records.all().count(), 2);
     }
 
     #[test]
     fn records_are_read_from_the_fields_that_they_write() {
         let records = HookRecords {
-            release: record("release"),
-            tests: record("tests"),
+            release: Some(record("release")),
+            tests: Some(record("tests")),
             handled_test_request: Some("now".to_owned()),
         };
         let status: HelmComponentStatus = serde_json::from_value(json!(records.fields())).unwrap();

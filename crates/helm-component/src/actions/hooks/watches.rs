@@ -63,13 +63,13 @@ struct AwaitedHook {
 }
 
 /// Hooks of one run for a subscription.
-pub(super) struct HookRunSpec {
+pub(crate) struct HookRunSpec {
     /// Mark of the run on their objects.
-    pub(super) mark: String,
+    pub(crate) mark: String,
     /// Streams of their kinds.
-    pub(super) watch_specs: Vec<WatchSpec>,
+    pub(crate) watch_specs: Vec<WatchSpec>,
     /// Hooks that have an end to wait for.
-    pub(super) hooks: BTreeSet<Identity>,
+    pub(crate) hooks: BTreeSet<Identity>,
 }
 
 impl HookWatches {
@@ -100,7 +100,7 @@ impl HookWatches {
 
     /// Subscribes a component to the hooks of a run. Returns the remaining time for the first lists of its streams;
     /// `None` once they have arrived, have failed or took too long. A list requeues the component.
-    pub(super) fn subscribe(
+    pub(crate) fn subscribe(
         &self,
         target: &ComponentTarget,
         component_key: &ComponentKey,

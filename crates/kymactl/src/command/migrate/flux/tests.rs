@@ -111,7 +111,8 @@ fn the_check_of_signatures_stays_where_files_name_no_namespace() {
 
 #[test]
 fn objects_in_files_without_namespace_use_the_given_namespace() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/command/migrate/flux/samples/no-namespace.yaml");
+    let path =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/command/migrate/flux/samples/no-namespace.yaml");
     let (releases, facts) = read::files(&[path], "shop").unwrap();
     let found = convert(&releases[0], &facts, "shop");
     assert_eq!(found.release, "shop/app");
@@ -120,7 +121,8 @@ fn objects_in_files_without_namespace_use_the_given_namespace() {
 
 /// Converts a sample release with this spec.
 fn with(spec: Value) -> Conversion {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/command/migrate/flux/samples/no-namespace.yaml");
+    let path =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/command/migrate/flux/samples/no-namespace.yaml");
     let (mut releases, facts) = read::files(&[path], "apps").unwrap();
     if let (Some(whole), Value::Object(more)) = (releases[0]["spec"].as_object_mut(), spec) {
         whole.extend(more);
@@ -219,7 +221,8 @@ fn chart_of(kind: Kind, source: &Value, spec: &Value) -> (ChartSource, Vec<(Stri
 
 #[test]
 fn a_release_that_flux_applies_is_reported_until_suspended() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/command/migrate/flux/samples/no-namespace.yaml");
+    let path =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/command/migrate/flux/samples/no-namespace.yaml");
     let (mut releases, facts) = read::files(&[path], "apps").unwrap();
     let release = &mut releases[0];
     let is_told = |release: &Value| {
