@@ -19,7 +19,9 @@ use jiff::Timestamp;
 use kube::core::DynamicObject;
 use kyma_health::Health;
 use kyma_object_set::{Cluster, GroupKind, Identity, Inventory, Kinds, Mapping, ObservedObject};
-use kyma_sdk::{Content, Failure, Listener, ObjectEvent, Process, WatchLimit, WatchSpec, Watches};
+use kyma_sdk::{
+    Content, Failure, Listener, ObjectEvent, Process, ResourceVersion, WatchLimit, WatchSpec, Watches,
+};
 use kyma_targets::{ComponentTarget, SecretKey};
 use parking_lot::Mutex;
 
@@ -180,7 +182,7 @@ impl TargetCache {
         identity: &Identity,
         observed: ObservedObject,
         version: Option<String>,
-        revision: Option<u64>,
+        revision: Option<ResourceVersion>,
     ) {
         self.store.record_apply(target.key(), identity, (observed, version), revision);
     }

@@ -11,7 +11,9 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{Kyma, KymaStatus, labels, names};
 use kyma_connection::owned_fields;
-use kyma_sdk::{DeleteGate, DeleteRequest, Failure, KymaKey, PausedOperations, find_object, is_plausible};
+use kyma_sdk::{
+    DeleteGate, DeleteRequest, Failure, KymaKey, PausedOperations, ResourceVersion, find_object, is_plausible,
+};
 use kyma_targets::Target;
 
 use crate::FIELD_MANAGER;
@@ -181,17 +183,17 @@ async fn apply_all(
     for (id, body) in desired {
         let live = found.get(id).filter(|live| is_applied(live, body));
         let version = match live {
-            Some(live) => live.resource_version(),
+            Some(live) => ResourceVersion::of(&live.metadata),
             None if refusals.refuse_if_forbidden(&body.config) => continue,
             None => match apply(target, id, body).await {
-                Ok(applied) => applied.resource_version(),
+                Ok(applied) => ResourceVersion::of(&applied.metadata),
                 Err(error) => {
                     refusals.add(&body.config, error.into())?;
                     continue;
                 }
             },
         };
-        versions.insert(id.clone(), version.and_then(|version| version.parse().ok()).unwrap_or_default());
+        versions.insert(id.clone(), version.unwrap_or_default());
     }
     Ok(ApplyResult { found, versions, refusals })
 }

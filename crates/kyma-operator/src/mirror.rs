@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use kube::api::DynamicObject;
 use kyma_api::{klm, labels};
 use kyma_connection::owned_fields;
-use kyma_sdk::KymaKey;
+use kyma_sdk::{KymaKey, ResourceVersion};
 
 use crate::FIELD_MANAGER;
 use crate::component::ComponentId;
@@ -34,8 +34,7 @@ enum Origin {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ObservedManifest {
     uid: String,
-    /// resourceVersion as a number; only compared between states of one object.
-    resource_version: u64,
+    resource_version: ResourceVersion,
     /// Module, by the label.
     module: Option<String>,
     /// uid of the controller.
@@ -62,7 +61,7 @@ impl ObservedManifest {
         let controller = owners.find(|owner| owner.controller == Some(true));
         let observed = Self {
             uid: meta.uid.clone()?,
-            resource_version: meta.resource_version.as_deref()?.parse().ok()?,
+            resource_version: ResourceVersion::of(meta)?,
             module: label(labels::MODULE_NAME).map(str::to_owned),
             owner: controller.map(|owner| owner.uid.clone()),
             origin,
@@ -78,11 +77,11 @@ impl ObservedManifest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SyncedManifest {
     /// resourceVersion of the component.
-    component: u64,
+    component: ResourceVersion,
     /// Name of its Manifest.
     manifest: String,
     /// resourceVersion of the Manifest.
-    version: u64,
+    version: ResourceVersion,
 }
 
 /// The hub's Manifests, and the components whose Manifest is up to date.
@@ -155,7 +154,7 @@ impl Manifests {
     }
 
     /// Reports whether the Manifest of this component is up to date, for both resourceVersions.
-    fn is_synced(&self, kyma: &KymaKey, component: &ComponentId, version: u64) -> bool {
+    fn is_synced(&self, kyma: &KymaKey, component: &ComponentId, version: ResourceVersion) -> bool {
         let synced = self.synced.get(kyma).and_then(|of| of.get(component));
         synced.is_some_and(|synced| {
             let observed = self.observed.get(&synced.manifest);

@@ -4,9 +4,9 @@
 //! modules that outlive their Kyma may need it.
 
 use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt};
-use kyma_sdk::{Failure, KymaKey, Revision, find_object};
+use kyma_sdk::{Failure, KymaKey, ResourceVersion, Revision, find_object};
 
 use crate::FIELD_MANAGER;
 use crate::error::Error;
@@ -55,8 +55,7 @@ async fn copy_to_target(
         }
     };
     let from = found.map(|found| Revision::of(&found.metadata)).unwrap_or_default();
-    let version = there.resource_version().and_then(|version| version.parse().ok());
-    let version = version.unwrap_or_default();
+    let version = ResourceVersion::of(&there.metadata).unwrap_or_default();
     state.kymas().get_or_add(kyma).target.pull_secret.record_copy(from, version);
     Ok(())
 }

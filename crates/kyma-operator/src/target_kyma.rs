@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use kube::api::DynamicObject;
 use kyma_api::{Kyma, KymaStatus, annotations, labels, limits};
+use kyma_sdk::ResourceVersion;
 use serde_json::{Value, json};
 
 use crate::selection;
@@ -20,7 +21,7 @@ pub(crate) use kyma_api::names::TARGET_KYMA as NAME;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TargetKyma {
     pub(crate) uid: String,
-    pub(crate) resource_version: u64,
+    pub(crate) resource_version: ResourceVersion,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,
     pub(crate) terminating: bool,
@@ -34,11 +35,7 @@ impl TargetKyma {
         let meta = &object.metadata;
         Some(Self {
             uid: meta.uid.clone()?,
-            resource_version: meta
-                .resource_version
-                .as_deref()
-                .and_then(|version| version.parse().ok())
-                .unwrap_or(0),
+            resource_version: ResourceVersion::of(meta).unwrap_or_default(),
             labels: meta.labels.clone().unwrap_or_default(),
             annotations: meta.annotations.clone().unwrap_or_default(),
             terminating: meta.deletion_timestamp.is_some(),

@@ -15,6 +15,8 @@ use kube::{
 };
 use kyma_targets::SecretKey;
 
+use crate::informer::ResourceVersion;
+
 pub use bounds::{Implausible, is_plausible};
 pub use registry::{WatchLimit, Watches};
 
@@ -102,10 +104,10 @@ pub enum ObjectEvent {
 impl ObjectEvent {
     /// Returns the resourceVersion up to which the stream has delivered all events; `None` if the server's are not
     /// numeric. The versions of one kind are comparable (KEP-5504).
-    pub fn revision(&self) -> Option<u64> {
+    pub fn revision(&self) -> Option<ResourceVersion> {
         match self {
-            Self::Listed { version, .. } => version.parse().ok(),
-            Self::Applied(object) | Self::Deleted(object) => delivered::version_of(object),
+            Self::Listed { version, .. } => ResourceVersion::parse(version),
+            Self::Applied(object) | Self::Deleted(object) => ResourceVersion::of(&object.metadata),
         }
     }
 }

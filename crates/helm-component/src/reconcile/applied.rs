@@ -8,7 +8,7 @@ use kyma_object_set::apply::{ApplyReport, Outcome, Refusal};
 use kyma_object_set::{
     CallError, Entry, ForeignObjectPolicy, GroupKind, Identity, Inventory, Kinds, ObservedObject,
 };
-use kyma_sdk::{Failure, WatchSpec};
+use kyma_sdk::{Failure, ResourceVersion, WatchSpec};
 use serde_json::json;
 
 use super::terminating_namespaces::fault_of;
@@ -58,14 +58,15 @@ impl Pass<'_> {
                 Outcome::Waiting(what) => {
                     self.done.waiting.insert(identity.clone(), (*what).to_owned());
                 }
-                Outcome::Applied { revision, .. } | Outcome::AsIs { revision } => {
+                Outcome::Applied { resource_version, .. } | Outcome::AsIs { resource_version } => {
                     let entry = applied.inventory.get(identity);
                     // Shared objects have no fingerprint; only the stream knows their owner.
                     if let Some(entry) = entry.filter(|entry| !entry.fingerprint.is_empty()) {
                         let observed = self.observed_of(entry);
                         let version = versions.get(identity).cloned();
                         let target = &self.context.target;
-                        self.shared.target_cache.record_apply(target, identity, observed, version, *revision);
+                        let revision = resource_version.as_deref().and_then(ResourceVersion::parse);
+                        self.shared.target_cache.record_apply(target, identity, observed, version, revision);
                     }
                 }
                 Outcome::Missing(_) if is_unknown(kinds.as_deref(), identity) => {

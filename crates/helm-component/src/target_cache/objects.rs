@@ -8,7 +8,7 @@ use kube::core::DynamicObject;
 use kyma_api::{annotations, labels};
 use kyma_health::HealthStatus;
 use kyma_object_set::{GroupKind, Identity, ObservedObject, drift};
-use kyma_sdk::{Content, ObjectEvent, WatchSpec};
+use kyma_sdk::{Content, ObjectEvent, ResourceVersion, WatchSpec};
 
 use super::WatchedObject;
 use super::index::Index;
@@ -50,14 +50,14 @@ pub(super) struct Objects {
 #[derive(Default)]
 struct DeliveredObjects {
     /// Of the metadata of objects.
-    any: u64,
+    any: ResourceVersion,
     /// Of whole objects, which show health; `None` without subscribers, or before the first list.
-    whole: Option<u64>,
+    whole: Option<ResourceVersion>,
 }
 
 /// Answer to an apply of the operator.
 struct ApplyResult {
-    revision: u64,
+    revision: ResourceVersion,
     at: Instant,
 }
 
@@ -66,7 +66,7 @@ impl DeliveredObjects {
         let revision = event.revision().unwrap_or_default();
         // After a restore of the target, the version of a list may be lower than that of earlier events.
         let is_list = matches!(event, ObjectEvent::Listed { .. });
-        let after = |before: u64| if is_list { revision } else { revision.max(before) };
+        let after = |before: ResourceVersion| if is_list { revision } else { revision.max(before) };
         self.any = after(self.any);
         if content == Content::Whole && (is_list || self.whole.is_some()) {
             self.whole = Some(after(self.whole.unwrap_or_default()));
@@ -76,7 +76,7 @@ impl DeliveredObjects {
 
 impl ApplyResult {
     /// Reports whether a list of this version does not cover the apply.
-    fn is_later_than(&self, version: u64, now: Instant) -> bool {
+    fn is_later_than(&self, version: ResourceVersion, now: Instant) -> bool {
         self.revision > version && now.saturating_duration_since(self.at) < MAX_LIST_DURATION
     }
 }
@@ -162,7 +162,7 @@ impl Objects {
         &mut self,
         identity: &Identity,
         (observed, version): (ObservedObject, Option<String>),
-        revision: Option<u64>,
+        revision: Option<ResourceVersion>,
     ) {
         let is_known = revision.is_some_and(|revision| revision <= self.delivered.any);
         if let Some(revision) = revision

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kube::core::DynamicObject;
 use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, ObjectLocks, ObservedObject};
-use kyma_sdk::{ObjectEvent, WatchSpec};
+use kyma_sdk::{ObjectEvent, ResourceVersion, WatchSpec};
 use kyma_targets::SecretKey;
 use parking_lot::{Mutex, MutexGuard};
 
@@ -80,7 +80,7 @@ impl Store {
         target: Option<&SecretKey>,
         identity: &Identity,
         applied: (ObservedObject, Option<String>),
-        revision: Option<u64>,
+        revision: Option<ResourceVersion>,
     ) {
         // Without a state no component uses the target any more, or its access has changed.
         if let Some(state) = self.targets.lock().get_mut(target) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, ObjectLocks, ObservedObject};
-use kyma_sdk::{Content, ObjectEvent, WatchSpec};
+use kyma_sdk::{Content, ObjectEvent, ResourceVersion, WatchSpec};
 
 use super::WatchedObject;
 use super::objects::{AffectedComponents, Objects};
@@ -77,7 +77,7 @@ impl TargetState {
         &mut self,
         identity: &Identity,
         applied: (ObservedObject, Option<String>),
-        revision: Option<u64>,
+        revision: Option<ResourceVersion>,
     ) {
         if identity.is_crd() {
             self.kinds_changed = Some(Instant::now());

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kyma_sdk::ResourceVersion;
+
 use super::policy::Id;
 
 /// resourceVersions of policies and bindings.
-pub(crate) type Versions = BTreeMap<Id, u64>;
+pub(crate) type Versions = BTreeMap<Id, ResourceVersion>;
 
 /// Maximum number of names of policies without a ModuleConfig that are kept for each Kyma.
 const MAX_UNDESIRED_NAMES: usize = 1_000;
@@ -47,7 +49,7 @@ impl TargetPolicies {
 
     /// Records that these policies are about to be applied; later events about them count as changes.
     pub(crate) fn begin_apply<'a>(&mut self, desired: impl Iterator<Item = &'a Id>) {
-        let reported = desired.map(|id| (id.clone(), 0)).collect();
+        let reported = desired.map(|id| (id.clone(), ResourceVersion::default())).collect();
         self.in_session = Some(SessionPolicies { applied: None, reported });
     }
 
@@ -65,7 +67,7 @@ impl TargetPolicies {
     }
 
     /// Records a change or deletion of a policy on the target. Returns true if it differs from the applied version.
-    pub(crate) fn record_change(&mut self, id: &Id, version: u64) -> bool {
+    pub(crate) fn record_change(&mut self, id: &Id, version: ResourceVersion) -> bool {
         let Some(policies) = &mut self.in_session else { return false };
         // Ignore objects that the watch did not request.
         let Some(reported) = policies.reported.get_mut(id) else { return false };
@@ -124,8 +126,12 @@ mod tests {
         Id { kind: POLICY, name: name.to_owned() }
     }
 
+    fn at(version: u64) -> ResourceVersion {
+        version.into()
+    }
+
     fn versions(version: u64) -> Versions {
-        Versions::from([(id("a"), version)])
+        Versions::from([(id("a"), at(version))])
     }
 
     fn begun() -> TargetPolicies {
@@ -140,17 +146,17 @@ mod tests {
         assert!(!policies.are_applied("p"));
         assert!(policies.record_applied(Some("p"), versions(10)));
         assert!(policies.are_applied("p") && !policies.are_applied("q"));
-        assert!(!policies.record_change(&id("a"), 10), "the operator's write");
-        assert!(!policies.record_change(&id("another"), 99), "an object that the watch did not request");
+        assert!(!policies.record_change(&id("a"), at(10)), "the operator's write");
+        assert!(!policies.record_change(&id("another"), at(99)), "an object that the watch did not request");
         assert!(policies.are_applied("p"));
-        assert!(policies.record_change(&id("a"), 11), "another writer's change");
+        assert!(policies.record_change(&id("a"), at(11)), "another writer's change");
         assert!(!policies.are_applied("p"));
     }
 
     #[test]
     fn a_change_reported_during_the_apply_is_not_lost() {
         let mut policies = begun();
-        policies.record_change(&id("a"), 11);
+        policies.record_change(&id("a"), at(11));
         assert!(!policies.record_applied(Some("p"), versions(10)));
         assert!(!policies.are_applied("p"));
         assert!(policies.record_applied(Some("p"), versions(12)));
@@ -164,8 +170,8 @@ mod tests {
         assert!(policies.record_applied(None, versions(10)));
         assert!(!policies.are_applied("p"), "the next pass tries again");
         assert!(!policies.record_list(POLICY, &versions(10)), "the accepted policy is unchanged");
-        assert!(!policies.record_change(&id("a"), 10), "the operator's write");
-        assert!(policies.record_change(&id("a"), 11), "another writer's change");
+        assert!(!policies.record_change(&id("a"), at(10)), "the operator's write");
+        assert!(policies.record_change(&id("a"), at(11)), "another writer's change");
     }
 
     #[test]

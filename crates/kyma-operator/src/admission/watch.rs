@@ -2,7 +2,7 @@
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use kyma_sdk::{KymaKey, ObjectEvent, WatchSpec};
+use kyma_sdk::{KymaKey, ObjectEvent, ResourceVersion, WatchSpec};
 
 use super::policy::Id;
 use super::target_policies::Versions;
@@ -26,8 +26,7 @@ pub(crate) fn is_of(watch_spec: &WatchSpec) -> bool {
 pub(crate) fn record_event(state: &State, kyma: &KymaKey, at: &WatchSpec, event: &ObjectEvent) -> bool {
     let Some(kind) = POLICY_KINDS.into_iter().find(|kind| *kind == at.kind) else { return false };
     let id = |object: &DynamicObject| Id { kind, name: object.name_any() };
-    let version =
-        |object: &DynamicObject| object.resource_version().and_then(|version| version.parse::<u64>().ok());
+    let version = |object: &DynamicObject| ResourceVersion::of(&object.metadata);
     match event {
         ObjectEvent::Listed { objects, .. } => {
             let of = |object| Some((id(object), version(object)?));
@@ -35,7 +34,7 @@ pub(crate) fn record_event(state: &State, kyma: &KymaKey, at: &WatchSpec, event:
             state.record_target_event(kyma, |state| state.policies.record_list(kind, &listed))
         }
         ObjectEvent::Applied(object) | ObjectEvent::Deleted(object) => {
-            let (id, version) = (id(object), version(object).unwrap_or(u64::MAX));
+            let (id, version) = (id(object), version(object).unwrap_or(ResourceVersion::MAX));
             state.record_target_event(kyma, |state| state.policies.record_change(&id, version))
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
-use kyma_sdk::KymaKey;
+use kyma_sdk::{KymaKey, ResourceVersion};
 
 use super::{ComponentView, TemplateRecords};
 use crate::kinds::GroupKind;
@@ -31,7 +31,7 @@ pub(crate) struct Components {
     /// Kinds whose list is in progress, with components written since it began: the list may be older.
     listing: HashMap<GroupKind, BTreeSet<ComponentId>>,
     /// resourceVersion up to which the watch of a kind has delivered all events since its last list.
-    delivered: HashMap<GroupKind, u64>,
+    delivered: HashMap<GroupKind, ResourceVersion>,
     contents: TemplateRecords,
 }
 

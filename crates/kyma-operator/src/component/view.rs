@@ -9,7 +9,7 @@ use kyma_api::{
     finalizers, kyma_owner, labels, names,
 };
 use kyma_connection::owned_fields;
-use kyma_sdk::KymaKey;
+use kyma_sdk::{KymaKey, ResourceVersion};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -32,8 +32,8 @@ pub(crate) struct ComponentView {
     pub(crate) name: String,
     /// Its uid.
     pub(crate) uid: String,
-    /// Its resource version as a number; only compared between states of one object.
-    pub(crate) resource_version: u64,
+    /// Its resourceVersion.
+    pub(crate) resource_version: ResourceVersion,
     /// Generation of its spec.
     pub(crate) generation: i64,
     /// Generation that its reconciler has observed.
@@ -108,7 +108,7 @@ impl ComponentView {
             kyma: KymaKey::new(&contract.namespace, kyma),
             owner,
             module,
-            resource_version: contract.resource_version?.parse().ok()?,
+            resource_version: ResourceVersion::parse(&contract.resource_version?)?,
             generation: contract.generation,
             observed_generation: contract.observed_generation,
             acted_on: acted_on(object),
@@ -189,7 +189,8 @@ impl ComponentView {
 
     /// Reports whether both are equal in all fields that a decision or a status reads.
     pub(crate) fn same_but_resource_version(&self, other: &Self) -> bool {
-        Self { resource_version: 0, ..self.clone() } == Self { resource_version: 0, ..other.clone() }
+        let resource_version = ResourceVersion::default();
+        Self { resource_version, ..self.clone() } == Self { resource_version, ..other.clone() }
     }
 }
 

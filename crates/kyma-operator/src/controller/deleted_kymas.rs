@@ -116,7 +116,7 @@ fn record_reconcile(state: &State, kyma: &Kyma) {
     {
         let mut kymas = state.kymas();
         let of_kyma = kymas.get_or_add(&key);
-        of_kyma.target.pull_secret.record_copy(Revision::default(), 7);
+        of_kyma.target.pull_secret.record_copy(Revision::default(), 7_u64.into());
         of_kyma.policies.begin_apply(std::iter::empty());
         of_kyma.policies.record_undesired(["gold-lanterns-1".to_owned()]);
     }

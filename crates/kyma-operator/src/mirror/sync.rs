@@ -3,7 +3,7 @@
 use kube::Api;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kyma_api::klm;
-use kyma_sdk::{Failure, KymaKey};
+use kyma_sdk::{Failure, KymaKey, ResourceVersion};
 use serde_json::json;
 
 use super::plan::{self, DesiredManifest};
@@ -39,7 +39,8 @@ async fn one(state: &State, view: &ComponentView) -> Result<(), Error> {
     let desired = plan::desired(view, &component, ocm.as_deref());
     let observed = state.manifests().observed.get(&desired.name).cloned();
     let written = carry_out(state, &view.kyma.namespace, &desired, observed.as_ref()).await?;
-    let (Some(version), Some(component)) = (written, version(&component)) else { return Ok(()) };
+    let component = ResourceVersion::of(&component.metadata);
+    let (Some(version), Some(component)) = (written, component) else { return Ok(()) };
     let synced = SyncedManifest { component, manifest: desired.name, version };
     state.manifests().set_synced(&view.kyma, id, synced);
     Ok(())
@@ -60,7 +61,7 @@ async fn carry_out(
     namespace: &str,
     desired: &DesiredManifest,
     observed: Option<&ObservedManifest>,
-) -> Result<Option<u64>, Error> {
+) -> Result<Option<ResourceVersion>, Error> {
     let api: Api<DynamicObject> =
         Api::namespaced_with(state.runtime.hub.clone(), namespace, &klm::manifest_resource());
     let failed = |source| Error::Mirror { manifest: desired.name.clone(), source };
@@ -80,7 +81,7 @@ async fn carry_out(
         };
         let applied = api.patch(&desired.name, &params, &Patch::Apply(&body)).await.map_err(failed)?;
         tracing::info!(manifest = desired.name, "mirror applied");
-        last = version(&applied);
+        last = ResourceVersion::of(&applied.metadata);
         // Compare again: the result includes what other writers changed since the last read.
         write.status =
             ObservedManifest::of(&applied).is_some_and(|(_, now)| plan::write(desired, Some(&now)).status);
@@ -94,11 +95,7 @@ async fn carry_out(
         });
         let applied =
             api.patch_status(&desired.name, &by_force, &Patch::Apply(&body)).await.map_err(failed)?;
-        last = version(&applied);
+        last = ResourceVersion::of(&applied.metadata);
     }
     Ok(last)
-}
-
-fn version(object: &DynamicObject) -> Option<u64> {
-    object.metadata.resource_version.as_deref()?.parse().ok()
 }

@@ -241,33 +241,38 @@ fn synced_manifest_is_compared_if_it_or_its_component_changes() {
         namespace: "kcp-system".to_owned(),
         name: name.to_owned(),
     };
+    let synced = |component: u64, version: u64| SyncedManifest {
+        component: component.into(),
+        manifest: name(),
+        version: version.into(),
+    };
     let mut manifests = Manifests::default();
     assert!(!manifests.is_listed());
     assert_eq!(manifests.listed(HashMap::new()), None, "no list before: all Kymas compare");
-    manifests.set_synced(&kyma, id("c"), SyncedManifest { component: 7, manifest: name(), version: 9 });
+    manifests.set_synced(&kyma, id("c"), synced(7, 9));
     assert!(
-        !manifests.is_synced(&kyma, &id("c"), 7),
+        !manifests.is_synced(&kyma, &id("c"), 7_u64.into()),
         "created, but not observed yet: it may be deleted already"
     );
     assert_eq!(manifests.apply(name(), at(8)), None, "the first of two own writes");
     assert_eq!(manifests.apply(name(), at(9)), None, "the operator's write");
-    assert!(manifests.is_synced(&kyma, &id("c"), 7));
-    assert!(!manifests.is_synced(&kyma, &id("c"), 8), "the component changed");
+    assert!(manifests.is_synced(&kyma, &id("c"), 7_u64.into()));
+    assert!(!manifests.is_synced(&kyma, &id("c"), 8_u64.into()), "the component changed");
     assert_eq!(manifests.apply(name(), at(10)), Some(kyma.clone()), "another writer edited it");
-    assert!(!manifests.is_synced(&kyma, &id("c"), 7));
+    assert!(!manifests.is_synced(&kyma, &id("c"), 7_u64.into()));
 
-    manifests.set_synced(&kyma, id("c"), SyncedManifest { component: 7, manifest: name(), version: 10 });
+    manifests.set_synced(&kyma, id("c"), synced(7, 10));
     assert_eq!(manifests.listed(HashMap::from([(name(), at(10))])), Some(Vec::new()));
-    assert!(manifests.is_synced(&kyma, &id("c"), 7));
+    assert!(manifests.is_synced(&kyma, &id("c"), 7_u64.into()));
     let restored = manifests.listed(HashMap::from([(name(), at(5))]));
     assert_eq!(restored, Some(vec![kyma.clone()]), "the hub went back in time");
-    assert!(!manifests.is_synced(&kyma, &id("c"), 7));
+    assert!(!manifests.is_synced(&kyma, &id("c"), 7_u64.into()));
     assert_eq!(manifests.delete(&name()), Some(kyma.clone()), "another writer deleted it");
 
-    manifests.set_synced(&kyma, id("c"), SyncedManifest { component: 7, manifest: name(), version: 10 });
+    manifests.set_synced(&kyma, id("c"), synced(7, 10));
     manifests.retain(&kyma, |there| *there == id("other"));
     assert!(manifests.synced.is_empty() && manifests.kyma_by_manifest.is_empty(), "its component is gone");
-    manifests.set_synced(&kyma, id("c"), SyncedManifest { component: 7, manifest: name(), version: 10 });
+    manifests.set_synced(&kyma, id("c"), synced(7, 10));
     manifests.forget(&kyma);
     assert!(manifests.synced.is_empty() && manifests.kyma_by_manifest.is_empty(), "its Kyma is gone");
     manifests.mark_unlisted();

@@ -1,13 +1,13 @@
 //! Tracks whether a target has the current image-pull Secret. Pure.
 
-use kyma_sdk::Revision;
+use kyma_sdk::{ResourceVersion, Revision};
 
 /// The copy of the Secret on one target.
 #[derive(Debug, Default)]
 pub(crate) struct TargetCopy {
     applied: Option<AppliedCopy>,
     /// The resourceVersion of the last reported change on the target.
-    reported: u64,
+    reported: ResourceVersion,
 }
 
 /// The last apply.
@@ -16,7 +16,7 @@ struct AppliedCopy {
     /// Revision of the hub's Secret.
     from: Revision,
     /// resourceVersion of the copy.
-    version: u64,
+    version: ResourceVersion,
 }
 
 impl TargetCopy {
@@ -26,13 +26,13 @@ impl TargetCopy {
     }
 
     /// Records that the target has this revision of the hub's Secret.
-    pub(crate) fn record_copy(&mut self, from: Revision, version: u64) {
+    pub(crate) fn record_copy(&mut self, from: Revision, version: ResourceVersion) {
         self.applied = Some(AppliedCopy { from, version });
     }
 
     /// Records a complete list with the copy in this version, or without it. Returns true unless that is the version
     /// last applied.
-    pub(crate) fn record_list(&mut self, version: Option<u64>) -> bool {
+    pub(crate) fn record_list(&mut self, version: Option<ResourceVersion>) -> bool {
         // A list is authoritative, even if a restored target has lower resourceVersions.
         self.reported = version.unwrap_or_default();
         self.applied.take_if(|applied| Some(applied.version) != version);
@@ -40,7 +40,7 @@ impl TargetCopy {
     }
 
     /// Records a change or deletion of the copy. Returns true unless the version last applied is the latest.
-    pub(crate) fn record_change(&mut self, version: u64) -> bool {
+    pub(crate) fn record_change(&mut self, version: ResourceVersion) -> bool {
         self.reported = self.reported.max(version);
         !self.is_unchanged()
     }
@@ -58,25 +58,29 @@ mod tests {
         Revision { uid: "u".to_owned(), resource_version: version.to_owned() }
     }
 
+    fn at(version: u64) -> ResourceVersion {
+        version.into()
+    }
+
     #[test]
     fn a_copy_stands_until_the_hub_or_the_target_changes_it() {
         let mut copy = TargetCopy::default();
         assert!(!copy.has(&revision("1")));
-        copy.record_copy(revision("1"), 10);
+        copy.record_copy(revision("1"), at(10));
         assert!(copy.has(&revision("1")) && !copy.has(&revision("2")));
-        assert!(!copy.record_change(10), "the operator's write");
+        assert!(!copy.record_change(at(10)), "the operator's write");
         assert!(copy.has(&revision("1")));
-        assert!(copy.record_change(11), "another writer's change");
+        assert!(copy.record_change(at(11)), "another writer's change");
         assert!(!copy.has(&revision("1")));
     }
 
     #[test]
     fn a_change_reported_before_the_response_is_not_lost() {
         let mut copy = TargetCopy::default();
-        copy.record_change(11);
-        copy.record_copy(revision("1"), 10);
+        copy.record_change(at(11));
+        copy.record_copy(revision("1"), at(10));
         assert!(!copy.has(&revision("1")));
-        copy.record_copy(revision("1"), 12);
+        copy.record_copy(revision("1"), at(12));
         assert!(copy.has(&revision("1")));
     }
 
@@ -84,11 +88,11 @@ mod tests {
     fn a_list_counts_whatever_its_version() {
         let mut copy = TargetCopy::default();
         for (seen, is_news) in [(Some(10), false), (Some(9), true), (None, true)] {
-            copy.record_copy(revision("1"), 10);
-            assert_eq!(copy.record_list(seen), is_news, "{seen:?}");
+            copy.record_copy(revision("1"), at(10));
+            assert_eq!(copy.record_list(seen.map(at)), is_news, "{seen:?}");
             assert_eq!(copy.has(&revision("1")), !is_news);
         }
-        copy.record_copy(revision("1"), 3);
+        copy.record_copy(revision("1"), at(3));
         assert!(copy.has(&revision("1")), "written again on the restored target");
     }
 }

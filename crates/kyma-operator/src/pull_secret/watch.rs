@@ -1,9 +1,8 @@
 //! Watches the image-pull Secret on a target.
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject};
-use kyma_sdk::{KymaKey, ObjectEvent, WatchSpec};
+use kyma_sdk::{KymaKey, ObjectEvent, ResourceVersion, WatchSpec};
 
 use crate::state::State;
 
@@ -27,14 +26,14 @@ pub(crate) fn record_event(state: &State, kyma: &KymaKey, event: &ObjectEvent) -
     let name = state.args.pull_secret();
     // Ignore objects that the watch did not request.
     let is_it = |object: &DynamicObject| object.metadata.name.as_deref() == name;
-    let version = |object: &DynamicObject| object.resource_version().and_then(|version| version.parse().ok());
+    let version = |object: &DynamicObject| ResourceVersion::of(&object.metadata);
     match event {
         ObjectEvent::Listed { objects, .. } => {
             let listed = objects.iter().find(|object| is_it(object)).and_then(version);
             state.record_target_event(kyma, |state| state.target.pull_secret.record_list(listed))
         }
         ObjectEvent::Applied(object) | ObjectEvent::Deleted(object) => {
-            let version = version(object).unwrap_or(u64::MAX);
+            let version = version(object).unwrap_or(ResourceVersion::MAX);
             is_it(object)
                 && state.record_target_event(kyma, |state| state.target.pull_secret.record_change(version))
         }

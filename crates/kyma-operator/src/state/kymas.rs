@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn a_write_after_the_end_of_a_session_waits_for_the_next_list() {
         let (kyma, mut kymas) = (KymaKey::new("kcp-system", "sample"), Kymas::default());
-        assert!(kymas.get_or_add(&kyma).target.kyma.record_list(Some(target_kyma(1)), 1));
+        assert!(kymas.get_or_add(&kyma).target.kyma.record_list(Some(target_kyma(1)), 1_u64.into()));
         kymas.end_session(&kyma);
         let record = &mut kymas.get_or_add(&kyma).target.kyma;
         record.record_write(target_kyma(2));

@@ -1,5 +1,7 @@
 //! Tracks a target's Kyma by watch events and results of writes.
 
+use kyma_sdk::ResourceVersion;
+
 use super::TargetKyma;
 
 /// State of a target's Kyma.
@@ -17,7 +19,7 @@ pub(crate) struct RemoteRecord {
     /// The state; `None` before the first list.
     remote: Option<Remote>,
     /// resourceVersion up to which the watch has delivered all events.
-    delivered: u64,
+    delivered: ResourceVersion,
 }
 
 impl RemoteRecord {
@@ -28,7 +30,7 @@ impl RemoteRecord {
 
     /// Records the result of a list with this resourceVersion. A list is authoritative, even if a restored or
     /// malicious target has lower resourceVersions. Returns false if nothing changed.
-    pub(crate) fn record_list(&mut self, observed: Option<TargetKyma>, delivered: u64) -> bool {
+    pub(crate) fn record_list(&mut self, observed: Option<TargetKyma>, delivered: ResourceVersion) -> bool {
         let remote = observed.map_or(Remote::Absent, |observed| Remote::Present(Box::new(observed)));
         let is_changed = self.remote.as_ref() != Some(&remote);
         *self = Self { remote: Some(remote), delivered };
@@ -93,7 +95,7 @@ mod tests {
 
     fn listed(observed: Option<TargetKyma>, delivered: u64) -> RemoteRecord {
         let mut record = RemoteRecord::default();
-        assert!(record.record_list(observed, delivered));
+        assert!(record.record_list(observed, delivered.into()));
         record
     }
 
@@ -122,7 +124,7 @@ mod tests {
         assert!(record.record_deletion(&target_kyma("a", 3)));
         record.record_write(target_kyma("a", 2));
         assert_eq!(record.get(), Some(&Remote::Absent));
-        assert!(!record.record_list(None, 5));
+        assert!(!record.record_list(None, 5_u64.into()));
         record.record_write(target_kyma("b", 4));
         assert_eq!(record.get(), Some(&Remote::Absent), "a list is later than a response");
     }
@@ -130,9 +132,9 @@ mod tests {
     #[test]
     fn a_list_may_have_lower_versions_and_an_event_may_not() {
         let mut record = listed(Some(target_kyma("a", 5)), 5);
-        assert!(!record.record_list(Some(target_kyma("a", 5)), 6));
+        assert!(!record.record_list(Some(target_kyma("a", 5)), 6_u64.into()));
         assert!(!record.record_event(target_kyma("a", 4)));
-        assert!(record.record_list(Some(target_kyma("a", 4)), 4));
+        assert!(record.record_list(Some(target_kyma("a", 4)), 4_u64.into()));
         record.record_write(target_kyma("a", 5));
         assert!(!record.record_event(target_kyma("a", 5)), "versions count from the list on");
         assert!(!record.record_deletion(&target_kyma("b", 9)), "deletion of another Kyma");

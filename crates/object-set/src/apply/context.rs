@@ -86,8 +86,3 @@ impl DesiredObject<'_> {
         }
     }
 }
-
-/// The resourceVersion as a number, to be compared with others of its kind (KEP-5504).
-pub(super) fn revision(metadata: &ObjectMeta) -> Option<u64> {
-    metadata.resource_version.as_deref()?.parse().ok()
-}

@@ -5,7 +5,7 @@ use kube::api::ListParams;
 
 use super::adoption::check_adoptable;
 use super::adoption::take_over::take_over;
-use super::context::{ApplyContext, DesiredObject, revision};
+use super::context::{ApplyContext, DesiredObject};
 use super::desired_state::DesiredState;
 use super::live_state::LiveState;
 use super::object::is_race;
@@ -140,7 +140,7 @@ impl CrdApply<'_> {
         let created = live.annotations.as_ref().is_some_and(|all| all.contains_key(CREATED_BY));
         let version = target.mapping.resource.version.clone();
         let entry = Entry { version, uid, hash, created, ..Entry::default() };
-        Ok((Outcome::Applied { created: false, revision: revision(&shared) }, Some(entry)))
+        Ok((Outcome::Applied { created: false, resource_version: shared.resource_version }, Some(entry)))
     }
 }
 

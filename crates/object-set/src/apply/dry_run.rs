@@ -36,5 +36,5 @@ pub(super) async fn record_without_dry_run(
         created,
         ..Entry::default()
     };
-    (Outcome::Applied { created, revision: None }, Some(entry))
+    (Outcome::Applied { created, resource_version: None }, Some(entry))
 }

@@ -4,7 +4,7 @@
 use kube::api::{DynamicObject, PostParams};
 use serde_json::{Map, Value};
 
-use super::context::{DesiredObject, revision};
+use super::context::DesiredObject;
 use super::live_state::LiveState;
 use super::options::Observations;
 use super::outcome::{ObjectResult, Outcome, Refusal};
@@ -61,7 +61,7 @@ pub(super) async fn apply_namespace(
         dry_run.record_creation(target.identity, Value::Object(object.body().clone()));
         let version = target.mapping.resource.version.clone();
         let entry = Entry { version, uid, hash, created, ..Entry::default() };
-        return Ok((Outcome::Applied { created: true, revision: None }, Some(entry)));
+        return Ok((Outcome::Applied { created: true, resource_version: None }, Some(entry)));
     }
     let mut share = share_of(object);
     // The same for all owners, so that one watch of everything owned sees Namespaces too.
@@ -69,7 +69,7 @@ pub(super) async fn apply_namespace(
     let manager = options.ownership.share_manager(owner);
     let metadata = share.mark(&target, &uid, owner, &manager).await?;
     let entry = desired.entry(&metadata, hash, created);
-    Ok((Outcome::Applied { created: is_new, revision: revision(&metadata) }, Some(entry)))
+    Ok((Outcome::Applied { created: is_new, resource_version: metadata.resource_version }, Some(entry)))
 }
 
 /// Creates a Namespace and returns its uid; `None` if it was created concurrently.

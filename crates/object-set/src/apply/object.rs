@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::adoption::system::{System, is_tracked_by_label};
 use super::adoption::take_over::take_over;
 use super::adoption::{OwnContent, check_adoptable, foreign_system};
-use super::context::{ApplyContext, DesiredObject, revision};
+use super::context::{ApplyContext, DesiredObject};
 use super::desired_state::DesiredState;
 use super::live_state::LiveState;
 use super::live_values;
@@ -128,7 +128,7 @@ impl ObjectApply<'_> {
         let metadata = ServerSideApply::of(&desired).send(object, Precondition::of(uid)).await?;
         // The object keeps content that is not the desired one, so the entry has no hash of it.
         let entry = desired.entry(&metadata, String::new(), created);
-        Ok((Outcome::AsIs { revision: revision(&metadata) }, Some(entry)))
+        Ok((Outcome::AsIs { resource_version: metadata.resource_version }, Some(entry)))
     }
 }
 

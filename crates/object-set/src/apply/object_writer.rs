@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::adoption::take_over::take_over;
-use super::context::{DesiredObject, revision};
+use super::context::DesiredObject;
 use super::desired_state::DesiredState;
 use super::outcome::{Outcome, Refusal};
 use super::server_side_apply::ServerSideApply;
@@ -42,7 +42,7 @@ impl SentObject {
         let entry = desired.entry(&self.metadata, hash, created);
         let outcome = match self.unsettled {
             Some(refusal) => Outcome::Refused(refusal),
-            None => Outcome::Applied { created: is_new, revision: revision(&self.metadata) },
+            None => Outcome::Applied { created: is_new, resource_version: self.metadata.resource_version },
         };
         (outcome, Some(entry))
     }

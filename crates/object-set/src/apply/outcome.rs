@@ -22,13 +22,13 @@ pub enum Outcome {
     Applied {
         /// Whether it did not exist before.
         created: bool,
-        /// New resourceVersion of the object; `None` if those of the server are not numeric.
-        revision: Option<u64>,
+        /// New resourceVersion of the object, as the server returned it; `None` if nothing was sent.
+        resource_version: Option<String>,
     },
     /// The object was adopted with its own content, which differs from the set.
     AsIs {
-        /// New resourceVersion of the object; `None` if those of the server are not numeric.
-        revision: Option<u64>,
+        /// New resourceVersion of the object, as the server returned it.
+        resource_version: Option<String>,
     },
     /// Another system applied it, and it was left unchanged.
     Foreign(System),

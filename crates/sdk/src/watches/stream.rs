@@ -19,6 +19,7 @@ use super::bounds::{Implausible, Tally, is_bearable, is_plausible, is_plausible_
 use super::gap::{Gap, GapCount, Panics, pause_after};
 use super::{Content, ObjectEvent, WatchSpec, delivered::DeliveredObjects, pulse::Pulse};
 use crate::Failure;
+use crate::informer::ResourceVersion;
 use crate::jitter::{jitter, shorten_randomly};
 
 /// Number of objects in one page of a list.
@@ -226,8 +227,8 @@ impl Source {
         let page = self.page(&self.api(), &self.list_params(1)).await;
         let newest =
             page.map_err(|error| self.record_failure(&error))?.metadata.resource_version.unwrap_or_default();
-        let numbers = newest.parse::<u64>().ok().zip(version.parse::<u64>().ok());
-        Ok(numbers.is_some_and(|(newest, version)| newest >= version))
+        let versions = ResourceVersion::parse(&newest).zip(ResourceVersion::parse(version));
+        Ok(versions.is_some_and(|(newest, version)| !version.is_lost(newest)))
     }
 
     async fn open(
@@ -272,7 +273,7 @@ impl Source {
             WatchEvent::Bookmark(bookmark) => {
                 let seen = bookmark.metadata.resource_version;
                 is_plausible_version(&seen).map_err(|what| self.record_implausible(what))?;
-                delivered.reached(seen.parse().unwrap_or(0));
+                delivered.reached(ResourceVersion::parse(&seen).unwrap_or_default());
                 Ok((seen, None))
             }
             WatchEvent::Error(status) if status.code == 410 => Err(Gap::Expired),

@@ -69,7 +69,7 @@ fn take_metadata(store: &Store, event: &ObjectEvent) -> bool {
 fn the_result_of_an_apply_counts_until_its_event() {
     let store = store();
     take_metadata(&store, &ObjectEvent::Applied(drifted(4)));
-    store.record_apply(None, &identity(), (observed(&intact(5)), None), Some(5));
+    store.record_apply(None, &identity(), (observed(&intact(5)), None), Some(5_u64.into()));
     assert_eq!(cached(&store).unwrap().observed, observed(&intact(5)));
     assert!(
         !take_metadata(&store, &ObjectEvent::Applied(intact(5))),
@@ -88,7 +88,7 @@ fn listed(objects: Vec<DynamicObject>, version: &str) -> ObjectEvent {
 }
 
 fn apply(store: &Store, revision: u64) {
-    store.record_apply(None, &identity(), (observed(&intact(revision)), None), Some(revision));
+    store.record_apply(None, &identity(), (observed(&intact(revision)), None), Some(revision.into()));
 }
 
 fn is_unreported(store: &Store) -> bool {
@@ -201,7 +201,7 @@ fn state_of_a_stream_is_dropped_with_its_last_subscriber() {
 fn an_event_before_an_apply_does_not_hide_its_result() {
     let store = store();
     take_metadata(&store, &ObjectEvent::Applied(drifted(4)));
-    store.record_apply(None, &identity(), (observed(&intact(6)), None), Some(6));
+    store.record_apply(None, &identity(), (observed(&intact(6)), None), Some(6_u64.into()));
     assert!(!take_metadata(&store, &ObjectEvent::Applied(drifted(5))), "late");
     assert_eq!(cached(&store).unwrap().observed, observed(&intact(6)));
 }
@@ -212,7 +212,7 @@ fn the_previous_owner_of_an_object_is_requeued() {
     take_metadata(&store, &ObjectEvent::Applied(intact(4)));
     let mut foreign = intact(5);
     foreign.metadata.labels = Some([(labels::OWNER.to_owned(), "another".to_owned())].into());
-    store.record_apply(None, &identity(), (observed(&foreign), None), Some(5));
+    store.record_apply(None, &identity(), (observed(&foreign), None), Some(5_u64.into()));
     assert!(take_metadata(&store, &ObjectEvent::Applied(foreign)));
 }
 
@@ -222,14 +222,14 @@ fn the_result_of_an_apply_does_not_hide_later_events() {
     take_metadata(&store, &ObjectEvent::Applied(drifted(4)));
     take_metadata(&store, &ObjectEvent::Applied(intact(5)));
     take_metadata(&store, &ObjectEvent::Applied(drifted(6)));
-    store.record_apply(None, &identity(), (observed(&intact(5)), None), Some(5));
+    store.record_apply(None, &identity(), (observed(&intact(5)), None), Some(5_u64.into()));
     assert_eq!(cached(&store).unwrap().observed, observed(&drifted(6)), "changed again");
     take_metadata(&store, &ObjectEvent::Deleted(drifted(7)));
-    store.record_apply(None, &identity(), (observed(&intact(5)), None), Some(5));
+    store.record_apply(None, &identity(), (observed(&intact(5)), None), Some(5_u64.into()));
     assert_eq!(cached(&store), None, "deleted");
-    store.record_apply(None, &identity(), (observed(&intact(8)), None), Some(8));
+    store.record_apply(None, &identity(), (observed(&intact(8)), None), Some(8_u64.into()));
     take_metadata(&store, &ObjectEvent::Listed { objects: vec![], version: "9".into() });
-    store.record_apply(None, &identity(), (observed(&intact(8)), None), Some(8));
+    store.record_apply(None, &identity(), (observed(&intact(8)), None), Some(8_u64.into()));
     assert_eq!(cached(&store), None, "no longer listed");
 }
 
@@ -238,7 +238,7 @@ fn after_a_restore_of_the_target_the_list_decides() {
     let store = store();
     take_metadata(&store, &ObjectEvent::Applied(intact(900)));
     take_metadata(&store, &ObjectEvent::Listed { objects: vec![*intact(5)], version: "6".into() });
-    store.record_apply(None, &identity(), (observed(&drifted(7)), None), Some(7));
+    store.record_apply(None, &identity(), (observed(&drifted(7)), None), Some(7_u64.into()));
     assert_eq!(cached(&store).unwrap().observed, observed(&drifted(7)));
 }
 
@@ -264,6 +264,6 @@ fn an_event_of_an_ended_stream_is_not_kept() {
     assert!(take_metadata(&store, &ObjectEvent::Applied(intact(4))));
     store.forget(&component_key());
     assert!(!take_metadata(&store, &ObjectEvent::Applied(intact(5))));
-    store.record_apply(None, &identity(), (observed(&intact(6)), None), Some(6));
+    store.record_apply(None, &identity(), (observed(&intact(6)), None), Some(6_u64.into()));
     assert!(store.targets.lock().get(None).is_none(), "no component uses the target");
 }
