@@ -103,7 +103,7 @@ pub use hub_resource::{HubResource, decode_or_log};
 pub use hub_watch::hub_watch;
 pub use identity::verdict_failure;
 pub use index::Index;
-pub use informer::ResourceVersion;
+pub use informer::{OwnWrite, ResourceVersion, WriteThrough};
 pub use jitter::{jitter, shorten_randomly};
 pub use kyma::{KymaAccess, KymaKey, LongNames, claim_of, fence_of, record_stop, target_record};
 pub use kyma_api::condition::Condition;

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 ///
 /// - A server lacks a version that it delivered before: [`is_lost`](Self::is_lost). A watch from this version would
 ///   receive no event until the server reaches it (kubernetes/kubernetes#107457), so the objects are listed again.
-/// - A list shows the current state, whatever its versions are.
+/// - A list shows the present state, whatever its versions are: [`WriteThrough`](crate::WriteThrough).
 ///
 /// ```
 /// use kyma_sdk::ResourceVersion;

@@ -1,0 +1,190 @@
+//! Own writes until a watch shows them. Pure.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use super::resource_version::ResourceVersion;
+
+/// The last own write of each object of one watch, with a value, until the watch shows it.
+///
+/// The watch shows a write later than its response. A reconcile in between that goes by the watch alone would write
+/// again, or decide from an older state.
+///
+/// Of two states of an object, the one with the higher [`ResourceVersion`] is the later one, except in a list: the
+/// server may have been restored from a backup, and versions went back. So a list supersedes every write from before
+/// its beginning, whatever its versions are, unless it shows exactly the written version. Writes since its beginning
+/// still count, because the list may have been read before them. Without [`begin_list`](Self::begin_list) there are
+/// none: a list that was read before a write hides the write until its event.
+///
+/// It keeps an entry for each written object until [`forget`](Self::forget) or [`retain`](Self::retain).
+///
+/// ```
+/// use kyma_sdk::{ResourceVersion, WriteThrough};
+///
+/// let [observed, written, restored] = [5_u64, 7, 3].map(ResourceVersion::from);
+/// let mut writes = WriteThrough::default();
+/// writes.record_write("kyma", written, "Ready");
+/// assert_eq!(writes.newer_than(&"kyma", observed).map(|write| *write.value()), Some("Ready"));
+///
+/// writes.begin_list();
+/// writes.end_list();
+/// assert!(writes.newer_than(&"kyma", restored).is_none(), "the list shows the state of a backup");
+/// ```
+#[derive(Debug)]
+pub struct WriteThrough<K, V> {
+    objects: HashMap<K, WrittenObject<V>>,
+    /// Number of lists begun.
+    lists: u64,
+    is_listing: bool,
+}
+
+/// An object that was written or is about to be.
+#[derive(Debug)]
+struct WrittenObject<V> {
+    write: Option<OwnWrite<V>>,
+    /// Latest version that the watch delivered since the last list.
+    delivered: ResourceVersion,
+}
+
+/// The last write of an object.
+#[derive(Debug)]
+pub struct OwnWrite<V> {
+    version: ResourceVersion,
+    value: V,
+    /// Number of lists begun before the response.
+    lists: u64,
+    is_superseded: bool,
+}
+
+impl<V> OwnWrite<V> {
+    /// Returns the version that the write created.
+    pub fn version(&self) -> ResourceVersion {
+        self.version
+    }
+
+    /// Returns the value of the write.
+    pub fn value(&self) -> &V {
+        &self.value
+    }
+
+    /// Returns the value of the write, to change it.
+    pub fn value_mut(&mut self) -> &mut V {
+        &mut self.value
+    }
+
+    /// Reports whether a list superseded the write: what the watch shows counts, even with lower versions.
+    pub fn is_superseded(&self) -> bool {
+        self.is_superseded
+    }
+}
+
+impl<V> WrittenObject<V> {
+    /// Takes a list that shows the object in this version, or at `position` without it. `during`: number of lists
+    /// begun before the writes since its beginning.
+    fn take_list(&mut self, listed: Option<ResourceVersion>, position: ResourceVersion, during: Option<u64>) {
+        self.delivered = listed.unwrap_or(position);
+        if let Some(write) = &mut self.write {
+            write.is_superseded = listed != Some(write.version) && during != Some(write.lists);
+        }
+    }
+}
+
+// Derived implementations would require defaults of keys and values.
+impl<K, V> Default for WriteThrough<K, V> {
+    fn default() -> Self {
+        Self { objects: HashMap::new(), lists: 0, is_listing: false }
+    }
+}
+
+impl<V> Default for WrittenObject<V> {
+    fn default() -> Self {
+        Self { write: None, delivered: ResourceVersion::default() }
+    }
+}
+
+impl<K: Eq + Hash, V> WriteThrough<K, V> {
+    /// Records the response to a write. It replaces the previous write even if its version is lower: the server was
+    /// restored in between.
+    pub fn record_write(&mut self, key: K, version: ResourceVersion, value: V) {
+        let write = OwnWrite { version, value, lists: self.lists, is_superseded: false };
+        self.objects.entry(key).or_default().write = Some(write);
+    }
+
+    /// Records that an object is about to be written. Events and lists that arrive before the response to the write
+    /// count from here on. Needed for [`current`](Self::current) only.
+    pub fn track(&mut self, key: K) {
+        self.objects.entry(key).or_default();
+    }
+
+    /// Records the version in an event of the watch: of the changed object, or of the last state of a deleted one.
+    /// Ignores objects that are not tracked. Needed for [`current`](Self::current) only.
+    pub fn record_event(&mut self, key: &K, version: ResourceVersion) {
+        if let Some(object) = self.objects.get_mut(key) {
+            object.delivered = object.delivered.max(version);
+        }
+    }
+
+    /// Records that the watch begins a list. A list that was begun before is not completed any more.
+    pub fn begin_list(&mut self) {
+        self.lists += 1;
+        self.is_listing = true;
+    }
+
+    /// Records the end of a list whose objects are not compared: it supersedes all writes from before its beginning.
+    pub fn end_list(&mut self) {
+        self.end_list_at(ResourceVersion::default(), |_| None);
+    }
+
+    /// Records the end of a list at `position`, the resourceVersion of the list, if known. `listed` returns the
+    /// version of a listed object.
+    pub fn end_list_at(&mut self, position: ResourceVersion, listed: impl Fn(&K) -> Option<ResourceVersion>) {
+        let during = self.is_listing.then_some(self.lists);
+        for (key, object) in &mut self.objects {
+            object.take_list(listed(key), position, during);
+        }
+        self.is_listing = false;
+    }
+
+    /// Returns the value of the last write if the object is still in the written state, as far as the watch has
+    /// delivered.
+    pub fn current(&self, key: &K) -> Option<&V> {
+        let delivered = self.objects.get(key)?.delivered;
+        self.at_or_after(key, delivered).map(OwnWrite::value)
+    }
+
+    /// Returns the last write if it created the state at hand or a later one.
+    pub fn at_or_after(&self, key: &K, at_hand: ResourceVersion) -> Option<&OwnWrite<V>> {
+        self.last(key).filter(|write| !write.is_superseded && write.version >= at_hand)
+    }
+
+    /// Returns the last write if it created a later state than the one at hand. The state at hand may be older than
+    /// the last delivered one: a running reconcile goes by what it wrote after it read the object.
+    ///
+    /// An object that was deleted and created again needs no other key, because its versions are higher.
+    pub fn newer_than(&self, key: &K, at_hand: ResourceVersion) -> Option<&OwnWrite<V>> {
+        self.last(key).filter(|write| !write.is_superseded && write.version > at_hand)
+    }
+
+    /// Returns the last write, even if a list superseded it.
+    pub fn last(&self, key: &K) -> Option<&OwnWrite<V>> {
+        self.objects.get(key)?.write.as_ref()
+    }
+
+    /// Returns the last write, to change its value, even if a list superseded it.
+    pub fn last_mut(&mut self, key: &K) -> Option<&mut OwnWrite<V>> {
+        self.objects.get_mut(key)?.write.as_mut()
+    }
+
+    /// Drops the written objects for whose last write `keep` returns false.
+    pub fn retain(&mut self, mut keep: impl FnMut(&mut OwnWrite<V>) -> bool) {
+        self.objects.retain(|_, object| object.write.as_mut().is_none_or(&mut keep));
+    }
+
+    /// Drops an object.
+    pub fn forget(&mut self, key: &K) {
+        self.objects.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests;
