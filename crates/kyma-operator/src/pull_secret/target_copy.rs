@@ -1,52 +1,42 @@
 //! Tracks whether a target has the current image-pull Secret. Pure.
 
-use kyma_sdk::{ResourceVersion, Revision};
+use kyma_sdk::{ResourceVersion, Revision, WriteThrough};
 
-/// The copy of the Secret on one target.
-#[derive(Debug, Default)]
-pub(crate) struct TargetCopy {
-    applied: Option<AppliedCopy>,
-    /// The resourceVersion of the last reported change on the target.
-    reported: ResourceVersion,
-}
-
-/// The last apply.
+/// The last copy of the Secret to one target, with the revision of the hub's Secret. The watch shows one object.
 #[derive(Debug)]
-struct AppliedCopy {
-    /// Revision of the hub's Secret.
-    from: Revision,
-    /// resourceVersion of the copy.
-    version: ResourceVersion,
+pub(crate) struct TargetCopy(WriteThrough<(), Revision>);
+
+impl Default for TargetCopy {
+    /// Events count from here on, also if they arrive before the response to the first copy.
+    fn default() -> Self {
+        let mut copies = WriteThrough::default();
+        copies.track(());
+        Self(copies)
+    }
 }
 
 impl TargetCopy {
     /// Reports whether the target has this revision of the hub's Secret.
     pub(crate) fn has(&self, revision: &Revision) -> bool {
-        self.is_unchanged() && self.applied.as_ref().is_some_and(|applied| applied.from == *revision)
+        self.0.current(&()).is_some_and(|from| from == revision)
     }
 
     /// Records that the target has this revision of the hub's Secret.
     pub(crate) fn record_copy(&mut self, from: Revision, version: ResourceVersion) {
-        self.applied = Some(AppliedCopy { from, version });
+        self.0.record_write((), version, from);
     }
 
     /// Records a complete list with the copy in this version, or without it. Returns true unless that is the version
     /// last applied.
     pub(crate) fn record_list(&mut self, version: Option<ResourceVersion>) -> bool {
-        // A list is authoritative, even if a restored target has lower resourceVersions.
-        self.reported = version.unwrap_or_default();
-        self.applied.take_if(|applied| Some(applied.version) != version);
-        self.applied.is_none()
+        self.0.end_list_at(ResourceVersion::default(), |()| version);
+        self.0.current(&()).is_none()
     }
 
     /// Records a change or deletion of the copy. Returns true unless the version last applied is the latest.
     pub(crate) fn record_change(&mut self, version: ResourceVersion) -> bool {
-        self.reported = self.reported.max(version);
-        !self.is_unchanged()
-    }
-
-    fn is_unchanged(&self) -> bool {
-        self.applied.as_ref().is_some_and(|applied| self.reported <= applied.version)
+        self.0.record_event(&(), version);
+        self.0.current(&()).is_none()
     }
 }
 
