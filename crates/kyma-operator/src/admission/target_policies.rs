@@ -1,8 +1,8 @@
 //! Tracks whether a target has the desired policies of a Kyma. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use kyma_sdk::ResourceVersion;
+use kyma_sdk::{ResourceVersion, WriteThrough};
 
 use super::policy::Id;
 
@@ -12,7 +12,7 @@ pub(crate) type Versions = BTreeMap<Id, ResourceVersion>;
 /// Maximum number of names of policies without a ModuleConfig that are kept for each Kyma.
 const MAX_UNDESIRED_NAMES: usize = 1_000;
 
-/// Applied policies of one Kyma, with the changes that watches reported since.
+/// Applied policies of one Kyma.
 #[derive(Debug, Default)]
 pub(crate) struct TargetPolicies {
     /// Policies of the present session; `None` before the first apply.
@@ -25,10 +25,10 @@ pub(crate) struct TargetPolicies {
 /// Policies that were applied in one session with the target.
 #[derive(Debug, Default)]
 struct SessionPolicies {
+    /// `None` while they are being applied, and after one of them changed.
     applied: Option<AppliedPolicies>,
-    /// Policies and bindings that were applied or are being applied, with the resourceVersion of the last reported
-    /// change.
-    reported: Versions,
+    /// Policies and bindings that were applied or are being applied, by kind: each kind has a watch.
+    writes: HashMap<&'static str, WriteThrough<Id, ()>>,
 }
 
 /// The last apply.
@@ -36,8 +36,8 @@ struct SessionPolicies {
 struct AppliedPolicies {
     /// Fingerprint of all desired policies; `None` if the target refused some or obsolete ones are left.
     fingerprint: Option<String>,
-    /// Versions of the accepted policies.
-    versions: Versions,
+    /// Accepted policies and bindings.
+    accepted: BTreeSet<Id>,
 }
 
 impl TargetPolicies {
@@ -49,8 +49,11 @@ impl TargetPolicies {
 
     /// Records that these policies are about to be applied; later events about them count as changes.
     pub(crate) fn begin_apply<'a>(&mut self, desired: impl Iterator<Item = &'a Id>) {
-        let reported = desired.map(|id| (id.clone(), ResourceVersion::default())).collect();
-        self.in_session = Some(SessionPolicies { applied: None, reported });
+        let mut policies = SessionPolicies::default();
+        for id in desired {
+            policies.writes.entry(id.kind).or_default().track(id.clone());
+        }
+        self.in_session = Some(policies);
     }
 
     /// Records that the target has the policies in these versions, and the fingerprint of all desired ones if the
@@ -58,11 +61,13 @@ impl TargetPolicies {
     pub(crate) fn record_applied(&mut self, fingerprint: Option<&str>, versions: Versions) -> bool {
         // The session ended meanwhile.
         let Some(policies) = &mut self.in_session else { return true };
-        let is_unchanged = versions
-            .iter()
-            .all(|(id, version)| policies.reported.get(id).is_none_or(|reported| reported <= version));
+        for (id, version) in &versions {
+            policies.writes.entry(id.kind).or_default().record_write(id.clone(), *version, ());
+        }
+        let accepted: BTreeSet<Id> = versions.into_keys().collect();
+        let is_unchanged = accepted.iter().all(|id| policies.is_unchanged(id));
         policies.applied =
-            is_unchanged.then(|| AppliedPolicies { fingerprint: fingerprint.map(str::to_owned), versions });
+            is_unchanged.then(|| AppliedPolicies { fingerprint: fingerprint.map(str::to_owned), accepted });
         is_unchanged
     }
 
@@ -70,24 +75,21 @@ impl TargetPolicies {
     pub(crate) fn record_change(&mut self, id: &Id, version: ResourceVersion) -> bool {
         let Some(policies) = &mut self.in_session else { return false };
         // Ignore objects that the watch did not request.
-        let Some(reported) = policies.reported.get_mut(id) else { return false };
-        *reported = (*reported).max(version);
-        let differs =
-            |applied: &AppliedPolicies| applied.versions.get(id).is_none_or(|applied| *applied < version);
-        policies.applied.take_if(|applied| differs(applied)).is_some()
+        let writes = policies.writes.get_mut(id.kind).filter(|writes| writes.is_tracked(id));
+        let Some(writes) = writes else { return false };
+        writes.record_event(id, version);
+        let is_unchanged = policies.is_unchanged(id);
+        policies.applied.take_if(|_| !is_unchanged).is_some()
     }
 
     /// Records a complete list of one kind. Returns true if a policy differs from the applied version.
     pub(crate) fn record_list(&mut self, kind: &str, listed: &Versions) -> bool {
         let Some(policies) = &mut self.in_session else { return false };
-        let mut of_kind = policies.reported.iter_mut().filter(|(id, _)| id.kind == kind);
-        for (id, reported) in &mut of_kind {
-            *reported = listed.get(id).copied().unwrap_or_default();
-        }
-        // A list is authoritative, even if a restored target has lower resourceVersions.
+        let Some(writes) = policies.writes.get_mut(kind) else { return false };
+        writes.end_list_at(ResourceVersion::default(), |id| listed.get(id).copied());
         let differs = |applied: &AppliedPolicies| {
-            let mut of_kind = applied.versions.iter().filter(|(id, _)| id.kind == kind);
-            of_kind.any(|(id, version)| listed.get(id) != Some(version))
+            let mut of_kind = applied.accepted.iter().filter(|id| id.kind == kind);
+            of_kind.any(|id| writes.current(id).is_none())
         };
         policies.applied.take_if(|applied| differs(applied)).is_some()
     }
@@ -114,6 +116,13 @@ impl TargetPolicies {
     /// Removes the records of the session with the target.
     pub(crate) fn end_session(&mut self) {
         self.in_session = None;
+    }
+}
+
+impl SessionPolicies {
+    /// Reports whether the target has a policy or binding as it was written.
+    fn is_unchanged(&self, id: &Id) -> bool {
+        self.writes.get(id.kind).is_some_and(|writes| writes.current(id).is_some())
     }
 }
 

@@ -116,6 +116,11 @@ impl<K: Eq + Hash, V> WriteThrough<K, V> {
         self.objects.entry(key).or_default();
     }
 
+    /// Reports whether an object is tracked or was written.
+    pub fn is_tracked(&self, key: &K) -> bool {
+        self.objects.contains_key(key)
+    }
+
     /// Records the version in an event of the watch: of the changed object, or of the last state of a deleted one.
     /// Ignores objects that are not tracked. Needed for [`current`](Self::current) only.
     pub fn record_event(&mut self, key: &K, version: ResourceVersion) {
