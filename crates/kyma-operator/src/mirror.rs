@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use kube::api::DynamicObject;
 use kyma_api::{klm, labels};
 use kyma_connection::owned_fields;
-use kyma_sdk::{KymaKey, ResourceVersion};
+use kyma_sdk::{KymaKey, OwnWrite, ResourceVersion, WriteThrough};
 
 use crate::FIELD_MANAGER;
 use crate::component::ComponentId;
@@ -80,8 +80,6 @@ struct SyncedManifest {
     component: ResourceVersion,
     /// Name of its Manifest.
     manifest: String,
-    /// resourceVersion of the Manifest.
-    version: ResourceVersion,
 }
 
 /// The hub's Manifests, and the components whose Manifest is up to date.
@@ -89,8 +87,8 @@ struct SyncedManifest {
 pub(crate) struct Manifests {
     observed: HashMap<String, ObservedManifest>,
     synced: HashMap<KymaKey, BTreeMap<ComponentId, SyncedManifest>>,
-    /// Kyma whose component a Manifest shows, by name of the Manifest.
-    kyma_by_manifest: HashMap<String, KymaKey>,
+    /// Written or confirmed Manifests by name, with the Kyma whose component a Manifest shows.
+    written: WriteThrough<String, KymaKey>,
     is_listed: bool,
 }
 
@@ -113,29 +111,17 @@ impl Manifests {
         if !was_listed {
             return None;
         }
-        // The hub may have been restored: only Manifests in exactly the recorded state are up to date.
-        let (observed, kyma_by_manifest) = (&self.observed, &self.kyma_by_manifest);
-        let differs = |synced: &SyncedManifest| {
-            observed.get(&synced.manifest).is_none_or(|observed| observed.resource_version != synced.version)
-        };
-        for synced in self.synced.values_mut() {
-            synced.retain(|_, synced| !differs(synced));
-        }
-        let is_synced = |name: &String, kyma: &KymaKey| {
-            let mut of = self.synced.get(kyma).into_iter().flat_map(BTreeMap::values);
-            of.any(|synced| synced.manifest == *name)
-        };
-        let open = kyma_by_manifest.iter().filter(|(name, kyma)| !is_synced(name, kyma));
-        Some(open.map(|(_, kyma)| kyma.clone()).collect())
+        let listed = |name: &String| Some(self.observed.get(name)?.resource_version);
+        self.written.end_list_at(ResourceVersion::default(), listed);
+        let differing = self.written.writes().filter(|write| write.is_superseded());
+        Some(differing.map(|write| write.value().clone()).collect())
     }
 
     /// Records a new or changed Manifest. Returns the Kyma of its component, unless the Manifest is as it was last
     /// written.
     pub(crate) fn apply(&mut self, name: String, observed: ObservedManifest) -> Option<KymaKey> {
-        let kyma = self.kyma_by_manifest.get(&name).cloned();
-        let synced = kyma.iter().filter_map(|kyma| self.synced.get(kyma)).flat_map(BTreeMap::values);
-        let is_ours =
-            synced.into_iter().any(|one| one.manifest == name && one.version >= observed.resource_version);
+        let kyma = self.written.last(&name).map(OwnWrite::value).cloned();
+        let is_ours = self.written.at_or_after(&name, observed.resource_version).is_some();
         self.observed.insert(name, observed);
         kyma.filter(|_| !is_ours)
     }
@@ -143,13 +129,13 @@ impl Manifests {
     /// Records a deleted Manifest. Returns the Kyma of its component.
     pub(crate) fn delete(&mut self, name: &str) -> Option<KymaKey> {
         self.observed.remove(name);
-        self.kyma_by_manifest.get(name).cloned()
+        self.written.last(&name.to_owned()).map(OwnWrite::value).cloned()
     }
 
     /// Removes all records of a deleted Kyma.
     pub(crate) fn forget(&mut self, kyma: &KymaKey) {
         for synced in self.synced.remove(kyma).into_iter().flatten() {
-            self.kyma_by_manifest.remove(&synced.1.manifest);
+            self.written.forget(&synced.1.manifest);
         }
     }
 
@@ -158,13 +144,21 @@ impl Manifests {
         let synced = self.synced.get(kyma).and_then(|of| of.get(component));
         synced.is_some_and(|synced| {
             let observed = self.observed.get(&synced.manifest);
-            synced.component == version
-                && observed.is_some_and(|observed| observed.resource_version <= synced.version)
+            let written = observed
+                .and_then(|observed| self.written.at_or_after(&synced.manifest, observed.resource_version));
+            synced.component == version && written.is_some()
         })
     }
 
-    fn set_synced(&mut self, kyma: &KymaKey, component: ComponentId, synced: SyncedManifest) {
-        self.kyma_by_manifest.insert(synced.manifest.clone(), kyma.clone());
+    /// Records that the Manifest of a component is up to date in this version.
+    fn set_synced(
+        &mut self,
+        kyma: &KymaKey,
+        component: ComponentId,
+        synced: SyncedManifest,
+        version: ResourceVersion,
+    ) {
+        self.written.record_write(synced.manifest.clone(), version, kyma.clone());
         self.synced.entry(kyma.clone()).or_default().insert(component, synced);
     }
 
@@ -172,7 +166,7 @@ impl Manifests {
     fn retain(&mut self, kyma: &KymaKey, is_there: impl Fn(&ComponentId) -> bool) {
         let Some(synced) = self.synced.get_mut(kyma) else { return };
         for (_, gone) in synced.extract_if(.., |component, _| !is_there(component)) {
-            self.kyma_by_manifest.remove(&gone.manifest);
+            self.written.forget(&gone.manifest);
         }
         if synced.is_empty() {
             self.synced.remove(kyma);
@@ -184,7 +178,7 @@ impl Manifests {
 impl Manifests {
     /// Reports whether no Manifest and no component is recorded.
     pub(crate) fn is_empty(&self) -> bool {
-        self.observed.is_empty() && self.synced.is_empty() && self.kyma_by_manifest.is_empty()
+        self.observed.is_empty() && self.synced.is_empty() && self.written.is_empty()
     }
 }
 

@@ -41,8 +41,8 @@ async fn one(state: &State, view: &ComponentView) -> Result<(), Error> {
     let written = carry_out(state, &view.kyma.namespace, &desired, observed.as_ref()).await?;
     let component = ResourceVersion::of(&component.metadata);
     let (Some(version), Some(component)) = (written, component) else { return Ok(()) };
-    let synced = SyncedManifest { component, manifest: desired.name, version };
-    state.manifests().set_synced(&view.kyma, id, synced);
+    let synced = SyncedManifest { component, manifest: desired.name };
+    state.manifests().set_synced(&view.kyma, id, synced, version);
     Ok(())
 }
 

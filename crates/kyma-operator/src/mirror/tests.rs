@@ -241,15 +241,14 @@ fn synced_manifest_is_compared_if_it_or_its_component_changes() {
         namespace: "kcp-system".to_owned(),
         name: name.to_owned(),
     };
-    let synced = |component: u64, version: u64| SyncedManifest {
-        component: component.into(),
-        manifest: name(),
-        version: version.into(),
+    let set_synced = |manifests: &mut Manifests, version: u64| {
+        let synced = SyncedManifest { component: 7_u64.into(), manifest: name() };
+        manifests.set_synced(&kyma, id("c"), synced, version.into());
     };
     let mut manifests = Manifests::default();
     assert!(!manifests.is_listed());
     assert_eq!(manifests.listed(HashMap::new()), None, "no list before: all Kymas compare");
-    manifests.set_synced(&kyma, id("c"), synced(7, 9));
+    set_synced(&mut manifests, 9);
     assert!(
         !manifests.is_synced(&kyma, &id("c"), 7_u64.into()),
         "created, but not observed yet: it may be deleted already"
@@ -261,7 +260,7 @@ fn synced_manifest_is_compared_if_it_or_its_component_changes() {
     assert_eq!(manifests.apply(name(), at(10)), Some(kyma.clone()), "another writer edited it");
     assert!(!manifests.is_synced(&kyma, &id("c"), 7_u64.into()));
 
-    manifests.set_synced(&kyma, id("c"), synced(7, 10));
+    set_synced(&mut manifests, 10);
     assert_eq!(manifests.listed(HashMap::from([(name(), at(10))])), Some(Vec::new()));
     assert!(manifests.is_synced(&kyma, &id("c"), 7_u64.into()));
     let restored = manifests.listed(HashMap::from([(name(), at(5))]));
@@ -269,12 +268,12 @@ fn synced_manifest_is_compared_if_it_or_its_component_changes() {
     assert!(!manifests.is_synced(&kyma, &id("c"), 7_u64.into()));
     assert_eq!(manifests.delete(&name()), Some(kyma.clone()), "another writer deleted it");
 
-    manifests.set_synced(&kyma, id("c"), synced(7, 10));
+    set_synced(&mut manifests, 10);
     manifests.retain(&kyma, |there| *there == id("other"));
-    assert!(manifests.synced.is_empty() && manifests.kyma_by_manifest.is_empty(), "its component is gone");
-    manifests.set_synced(&kyma, id("c"), synced(7, 10));
+    assert!(manifests.synced.is_empty() && manifests.written.is_empty(), "its component is gone");
+    set_synced(&mut manifests, 10);
     manifests.forget(&kyma);
-    assert!(manifests.synced.is_empty() && manifests.kyma_by_manifest.is_empty(), "its Kyma is gone");
+    assert!(manifests.synced.is_empty() && manifests.written.is_empty(), "its Kyma is gone");
     manifests.mark_unlisted();
     assert!(!manifests.is_listed());
 }

@@ -180,6 +180,16 @@ impl<K: Eq + Hash, V> WriteThrough<K, V> {
         self.objects.get_mut(key)?.write.as_mut()
     }
 
+    /// Returns the last writes of all objects, in no particular order.
+    pub fn writes(&self) -> impl Iterator<Item = &OwnWrite<V>> {
+        self.objects.values().filter_map(|object| object.write.as_ref())
+    }
+
+    /// Reports whether no object is tracked or was written.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
     /// Drops the written objects for whose last write `keep` returns false.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut OwnWrite<V>) -> bool) {
         self.objects.retain(|_, object| object.write.as_mut().is_none_or(&mut keep));

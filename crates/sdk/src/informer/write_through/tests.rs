@@ -311,8 +311,8 @@ fn objects_are_dropped_on_request() {
     assert_eq!(writes.current(&0), Some(&"ours"));
     writes.end_list();
     writes.retain(|write| !write.is_superseded());
-    assert!(writes.last(&0).is_none() && writes.objects.is_empty());
+    assert!(writes.last(&0).is_none() && writes.is_empty());
     let mut writes = written(7);
     writes.forget(&0);
-    assert!(writes.objects.is_empty());
+    assert!(writes.is_empty());
 }
