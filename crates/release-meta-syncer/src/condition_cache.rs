@@ -1,37 +1,32 @@
 //! Cache of the operator's condition on each Kyma. Pure.
 
-use std::collections::HashMap;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::Kyma;
-use kyma_sdk::KymaKey;
+use kyma_sdk::{KymaKey, OwnWrite, ResourceVersion, WriteThrough};
 
 use crate::report::own;
 
-/// The last written or confirmed condition of each Kyma, with its resourceVersion.
+/// The last written or confirmed condition of each Kyma.
 #[derive(Debug, Default)]
 pub(crate) struct ConditionCache {
-    conditions: HashMap<KymaKey, (u64, Condition)>,
+    conditions: WriteThrough<KymaKey, Condition>,
 }
 
 impl ConditionCache {
     /// Returns the condition in `kyma`, or the one that was written after it.
     pub(crate) fn latest(&self, kyma: &Kyma) -> Option<Condition> {
-        match self.conditions.get(&KymaKey::of(kyma)) {
-            Some((version, condition)) if *version > version_of(kyma) => Some(condition.clone()),
-            _ => own(kyma).cloned(),
-        }
+        let written = self.conditions.newer_than(&KymaKey::of(kyma), version_of(kyma));
+        written.map(OwnWrite::value).or_else(|| own(kyma)).cloned()
     }
 
     /// Stores the result of a write until the watch has delivered it.
     pub(crate) fn record_write(&mut self, kyma: &Kyma, condition: Condition) {
-        self.conditions.insert(KymaKey::of(kyma), (version_of(kyma), condition));
+        self.conditions.record_write(KymaKey::of(kyma), version_of(kyma), condition);
     }
 
     /// Records that the condition in `kyma` is up to date.
     pub(crate) fn record_unchanged(&mut self, kyma: &Kyma, condition: Condition) {
-        let is_newer = |(version, _): &(u64, Condition)| *version > version_of(kyma);
-        if !self.conditions.get(&KymaKey::of(kyma)).is_some_and(is_newer) {
+        if self.conditions.newer_than(&KymaKey::of(kyma), version_of(kyma)).is_none() {
             self.record_write(kyma, condition);
         }
     }
@@ -39,26 +34,28 @@ impl ConditionCache {
     /// Reports whether a Kyma from the watch has another condition than the recorded one: some backup tools remove
     /// it, and a pass may have read a state before the last write.
     pub(crate) fn differs_from(&self, kyma: &Kyma) -> bool {
-        let differs = |(version, condition): &(u64, Condition)| {
-            *version < version_of(kyma) && own(kyma) != Some(condition)
+        let differs = |write: &OwnWrite<Condition>| {
+            let is_later = write.is_superseded() || write.version() < version_of(kyma);
+            is_later && own(kyma) != Some(write.value())
         };
-        self.conditions.get(&KymaKey::of(kyma)).is_some_and(differs)
+        self.conditions.last(&KymaKey::of(kyma)).is_some_and(differs)
     }
 
-    /// Records the beginning of a list, which is authoritative, even if a restored hub has lower resourceVersions.
+    /// Records the beginning of a list. Its Kymas are reported one by one, and recorded conditions are only compared
+    /// with them from here on.
     pub(crate) fn begin_list(&mut self) {
-        self.conditions.values_mut().for_each(|(version, _)| *version = 0);
+        self.conditions.begin_list();
+        self.conditions.end_list();
     }
 
     /// Removes a deleted Kyma.
     pub(crate) fn forget(&mut self, kyma: &KymaKey) {
-        self.conditions.remove(kyma);
+        self.conditions.forget(kyma);
     }
 }
 
-/// Resource versions of one object are ordered numbers.
-fn version_of(kyma: &Kyma) -> u64 {
-    kyma.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+fn version_of(kyma: &Kyma) -> ResourceVersion {
+    ResourceVersion::of(&kyma.metadata).unwrap_or_default()
 }
 
 #[cfg(test)]
