@@ -1,24 +1,24 @@
 //! Results of the operator's writes of Kymas, kept until the hub's watch delivers them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use kyma_api::Kyma;
-use kyma_sdk::KymaKey;
+use kyma_sdk::{KymaKey, ResourceVersion, WriteThrough};
 
 /// resourceVersions of the results of one Kyma's writes that the watch has not delivered yet.
 ///
 /// The result of a write contains changes of other writers since the object was read. Their events have lower
 /// resourceVersions, may arrive after the result, and are the only ones that report these changes.
 #[derive(Debug, Default)]
-struct OwnVersions(VecDeque<u64>);
+struct OwnVersions(VecDeque<ResourceVersion>);
 
 impl OwnVersions {
     /// Maximum number of versions. An event of an older one counts as that of another writer, which costs a reconcile.
     const MAX_VERSIONS: usize = 16;
 
     /// Adds the version that a write created.
-    fn add(&mut self, version: u64) {
+    fn add(&mut self, version: ResourceVersion) {
         if self.0.len() >= Self::MAX_VERSIONS {
             self.0.pop_front();
         }
@@ -26,7 +26,7 @@ impl OwnVersions {
     }
 
     /// Removes the versions up to a delivered one. Returns true if the operator created that version.
-    fn deliver(&mut self, version: u64) -> bool {
+    fn deliver(&mut self, version: ResourceVersion) -> bool {
         let is_own = self.0.contains(&version);
         self.0.retain(|own| *own > version);
         is_own
@@ -35,91 +35,87 @@ impl OwnVersions {
 
 /// Last written state of each Kyma that the watch has not delivered yet.
 #[derive(Debug, Default)]
-pub(crate) struct OwnWrites {
-    writes: HashMap<KymaKey, OwnWrite>,
-    /// Number of lists begun.
-    lists: u64,
-}
+pub(crate) struct OwnWrites(WriteThrough<KymaKey, WrittenKyma>);
 
+/// Result of a write.
 #[derive(Debug)]
-struct OwnWrite {
+struct WrittenKyma {
     kyma: Arc<Kyma>,
-    /// Number of lists begun before the write.
-    lists: u64,
     versions: OwnVersions,
 }
 
 impl OwnWrites {
     /// Records the result of a write.
     pub(crate) fn record_write(&mut self, kyma: Arc<Kyma>) {
-        let (key, lists) = (KymaKey::of(&kyma), self.lists);
-        let before = self.writes.remove(&key).filter(|before| before.kyma.metadata.uid == kyma.metadata.uid);
-        let mut versions = before.map(|before| before.versions).unwrap_or_default();
-        versions.add(version(&kyma));
-        self.writes.insert(key, OwnWrite { kyma, lists, versions });
+        let version = version(&kyma);
+        let before = self.written_mut(&kyma).map(|before| std::mem::take(&mut before.versions));
+        let mut versions = before.unwrap_or_default();
+        versions.add(version);
+        self.0.record_write(KymaKey::of(&kyma), version, WrittenKyma { kyma, versions });
     }
 
     /// Removes states that are not newer than one that the watch's store contains.
     pub(crate) fn record_delivered(&mut self, seen: &Kyma) {
-        let key = KymaKey::of(seen);
-        if self.get(&key).is_some_and(|ours| !is_later(ours, seen)) {
-            self.writes.remove(&key);
+        if self.newer_than(seen).is_none() {
+            self.0.forget(&KymaKey::of(seen));
         }
     }
 
     /// Returns the later of the given and the written state.
     pub(crate) fn latest(&self, at_hand: Arc<Kyma>) -> Arc<Kyma> {
-        let ours = self.get(&KymaKey::of(&at_hand)).filter(|ours| is_later(ours, &at_hand));
-        ours.map_or(at_hand, Arc::clone)
+        self.newer_than(&at_hand).map_or(at_hand, Arc::clone)
     }
 
     /// Records a watch event. Returns false if it delivers the result of a recorded write. An event that arrives before
     /// the response of the write counts as that of another writer.
     pub(crate) fn record_event(&mut self, kyma: &Kyma) -> bool {
-        let ours = self.writes.get_mut(&KymaKey::of(kyma));
-        let ours = ours.filter(|ours| ours.kyma.metadata.uid == kyma.metadata.uid);
-        ours.is_none_or(|ours| !ours.versions.deliver(version(kyma)))
+        self.written_mut(kyma).is_none_or(|written| !written.versions.deliver(version(kyma)))
     }
 
     /// Removes a deleted Kyma.
     pub(crate) fn forget(&mut self, kyma: &KymaKey) {
-        self.writes.remove(kyma);
+        self.0.forget(kyma);
     }
 
     /// Records the beginning of a list. Until it completes, the watch's store is unchanged, so written states still
     /// count.
     pub(crate) fn begin_list(&mut self) {
-        self.lists += 1;
+        self.0.begin_list();
     }
 
-    /// Records the end of a list, which is authoritative, even if a restored hub has lower resourceVersions. Only
-    /// states written since it began are kept. A listed object may contain own writes and changes of others, so it
-    /// always counts as news.
+    /// Records the end of a list. Only states written since it began are kept. A listed object may contain own writes
+    /// and changes of others, so it always counts as news.
     pub(crate) fn end_list(&mut self) {
-        let lists = self.lists;
-        self.writes.retain(|_, ours| ours.lists == lists);
-        self.writes.values_mut().for_each(|ours| ours.versions = OwnVersions::default());
+        self.0.end_list();
+        self.0.retain(|write| {
+            write.value_mut().versions = OwnVersions::default();
+            !write.is_superseded()
+        });
     }
 
-    fn get(&self, key: &KymaKey) -> Option<&Arc<Kyma>> {
-        self.writes.get(key).map(|ours| &ours.kyma)
+    /// Returns the written state if it is later than this state of the same object, not of another object with the
+    /// same name.
+    fn newer_than(&self, at_hand: &Kyma) -> Option<&Arc<Kyma>> {
+        let write = self.0.newer_than(&KymaKey::of(at_hand), version(at_hand))?;
+        Some(&write.value().kyma).filter(|written| written.metadata.uid == at_hand.metadata.uid)
+    }
+
+    /// Returns the last write to the object.
+    fn written_mut(&mut self, kyma: &Kyma) -> Option<&mut WrittenKyma> {
+        let write = self.0.last_mut(&KymaKey::of(kyma))?;
+        Some(write.value_mut()).filter(|written| written.kyma.metadata.uid == kyma.metadata.uid)
     }
 }
 
-/// Reports whether `ours` is a later state of the same object, not of another object with the same name.
-fn is_later(ours: &Kyma, other: &Kyma) -> bool {
-    ours.metadata.uid == other.metadata.uid && version(ours) > version(other)
-}
-
-fn version(kyma: &Kyma) -> u64 {
-    kyma.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+fn version(kyma: &Kyma) -> ResourceVersion {
+    ResourceVersion::of(&kyma.metadata).unwrap_or_default()
 }
 
 #[cfg(test)]
 impl OwnWrites {
     /// Reports whether the watch has delivered all writes.
     pub(crate) fn is_empty(&self) -> bool {
-        self.writes.is_empty()
+        self.0.is_empty()
     }
 }
 
@@ -143,8 +139,12 @@ mod tests {
         written
     }
 
+    fn number(kyma: &Kyma) -> u64 {
+        version(kyma).to_string().parse().unwrap()
+    }
+
     fn latest(written: &OwnWrites, at_hand: Arc<Kyma>) -> u64 {
-        version(&written.latest(at_hand))
+        number(&written.latest(at_hand))
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
         for _ in ["a pass", "another one before the watch catches up"] {
             written.record_delivered(&stored);
             let at_hand = written.latest(Arc::clone(&stored));
-            assert_eq!((version(&at_hand), latest(&written, at_hand)), (7, 7));
+            assert_eq!((number(&at_hand), latest(&written, at_hand)), (7, 7));
         }
         written.record_delivered(&kyma("u", 7));
         assert_eq!(latest(&written, stored), 5, "nothing is kept that the watch has told");
@@ -183,11 +183,11 @@ mod tests {
     #[test]
     fn versions_of_own_writes_are_bounded() {
         let mut versions = OwnVersions::default();
-        (1..=40).for_each(|version| versions.add(version));
+        (1..=40_u64).for_each(|version| versions.add(version.into()));
         assert_eq!(versions.0.len(), OwnVersions::MAX_VERSIONS);
-        assert!(
-            !versions.deliver(24) && versions.deliver(25) && versions.deliver(40) && versions.0.is_empty()
-        );
+        let delivered = [24_u64, 25, 40].map(|version| versions.deliver(version.into()));
+        assert_eq!(delivered, [false, true, true]);
+        assert!(versions.0.is_empty());
     }
 
     #[test]
