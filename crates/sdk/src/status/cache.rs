@@ -7,24 +7,22 @@ use kube::ResourceExt;
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::FreeForm;
 
+use crate::informer::{OwnWrite, ResourceVersion, WriteThrough};
 use crate::{ComponentResource, Contract};
 
 /// Written statuses that the watch does not show yet or the running reconcile has not seen, and the objects that had
 /// a status.
 pub(super) struct StatusCache<R: ComponentResource> {
-    written: HashMap<ObjectRef<R>, WrittenStatus>,
+    written: WriteThrough<ObjectRef<R>, WrittenStatus>,
     reported: HashSet<ObjectRef<R>>,
     /// Running reconciles, each with the metadata after its last write of other fields than the status.
     running: HashMap<ObjectRef<R>, Option<WrittenMetadata>>,
 }
 
-/// A status that was written, and the resourceVersion of the write.
+/// A status that was written.
 struct WrittenStatus {
     uid: Option<String>,
-    version: u64,
     status: FreeForm,
-    /// A list began since: its content counts, even if it is older.
-    is_outdated: bool,
     /// The watch shows it: it is kept only for the running reconcile.
     is_back: bool,
 }
@@ -32,19 +30,19 @@ struct WrittenStatus {
 /// uid and resourceVersion from the response to a write of other fields than the status.
 struct WrittenMetadata {
     uid: Option<String>,
-    version: u64,
+    version: ResourceVersion,
 }
 
 impl<R: ComponentResource> Default for StatusCache<R> {
     fn default() -> Self {
-        Self { written: HashMap::new(), reported: HashSet::new(), running: HashMap::new() }
+        Self { written: WriteThrough::default(), reported: HashSet::new(), running: HashMap::new() }
     }
 }
 
 impl<R: ComponentResource> StatusCache<R> {
     /// Returns the status that was written over this state of `resource`, if it is the latest one.
     pub(super) fn newer_than(&self, resource: &R) -> Option<FreeForm> {
-        self.over(resource).map(|own| own.status.clone())
+        self.over(resource).map(|own| own.value().status.clone())
     }
 
     /// Returns the metadata of `resource`, with the latest known resourceVersion.
@@ -52,7 +50,7 @@ impl<R: ComponentResource> StatusCache<R> {
         let mut meta = resource.meta().clone();
         let touched = self.running.get(&ObjectRef::from_obj(resource)).and_then(Option::as_ref);
         let touched = touched.filter(|touched| touched.uid == meta.uid).map(|touched| touched.version);
-        let own = self.over(resource).map(|own| own.version).max(touched);
+        let own = self.over(resource).map(OwnWrite::version).max(touched);
         if let Some(own) = own.filter(|own| *own > version(resource)) {
             meta.resource_version = Some(own.to_string());
         }
@@ -66,7 +64,7 @@ impl<R: ComponentResource> StatusCache<R> {
 
     /// Records the metadata that a write of the running reconcile returned, except writes of the status.
     pub(super) fn touched(&mut self, key: &ObjectRef<R>, meta: &ObjectMeta) {
-        let version = number(meta.resource_version.as_deref());
+        let version = ResourceVersion::of(meta).unwrap_or_default();
         if let Some(touched) = self.running.get_mut(key) {
             *touched = Some(WrittenMetadata { uid: meta.uid.clone(), version });
         }
@@ -75,33 +73,31 @@ impl<R: ComponentResource> StatusCache<R> {
     /// Records the end of a reconcile.
     pub(super) fn end(&mut self, key: &ObjectRef<R>) {
         self.running.remove(key);
-        if self.written.get(key).is_some_and(|own| own.is_back) {
-            self.written.remove(key);
+        if self.written.last(key).is_some_and(|own| own.value().is_back) {
+            self.written.forget(key);
         }
     }
 
-    fn over(&self, resource: &R) -> Option<&WrittenStatus> {
-        let own = self.written.get(&ObjectRef::from_obj(resource))?;
-        let counts = !own.is_outdated && own.uid == resource.uid() && own.version > version(resource);
-        counts.then_some(own)
+    fn over(&self, resource: &R) -> Option<&OwnWrite<WrittenStatus>> {
+        let own = self.written.newer_than(&ObjectRef::from_obj(resource), version(resource))?;
+        (own.value().uid == resource.uid()).then_some(own)
     }
 
     /// Records the status that a write returned.
     pub(super) fn wrote(&mut self, resource: &R, status: FreeForm) {
-        let (uid, version) = (resource.uid(), version(resource));
-        let own = WrittenStatus { uid, version, status, is_outdated: false, is_back: false };
-        self.written.insert(ObjectRef::from_obj(resource), own);
+        let own = WrittenStatus { uid: resource.uid(), status, is_back: false };
+        self.written.record_write(ObjectRef::from_obj(resource), version(resource), own);
     }
 
     /// Processes an object that the watch delivered. Returns true if its status has to be written again: it was
     /// removed, as some backup tools do, or a list hid the last written one from a reconcile.
     pub(super) fn process_event(&mut self, resource: &R) -> bool {
         let key = ObjectRef::from_obj(resource);
-        let own = self.written.get_mut(&key);
-        let own = own.filter(|own| !own.is_back && own.version <= version(resource));
+        let own = self.written.last_mut(&key);
+        let own = own.filter(|own| !own.value().is_back && own.version() <= version(resource));
         let was_hidden = own.is_some_and(|own| {
-            own.is_back = true;
-            own.is_outdated
+            own.value_mut().is_back = true;
+            own.is_superseded()
         });
         if !self.running.contains_key(&key) {
             self.end(&key);
@@ -116,27 +112,23 @@ impl<R: ComponentResource> StatusCache<R> {
         self.reported.remove(&key)
     }
 
-    /// Marks the start of a list, whose content counts even if resourceVersions are lower after a restore of the hub.
+    /// Marks the start of a list. Its objects are delivered one by one and count from here on.
     pub(super) fn listing(&mut self) {
-        self.written.values_mut().for_each(|own| own.is_outdated = true);
+        self.written.begin_list();
+        self.written.end_list();
         self.running.values_mut().for_each(|touched| *touched = None);
     }
 
     /// Drops the state of an object that is gone.
     pub(super) fn forget(&mut self, key: &ObjectRef<R>) {
-        self.written.remove(key);
+        self.written.forget(key);
         self.reported.remove(key);
         self.running.remove(key);
     }
 }
 
-/// Returns the resourceVersion as a number, which API servers increase.
-fn version<R: ComponentResource>(resource: &R) -> u64 {
-    number(resource.meta().resource_version.as_deref())
-}
-
-fn number(version: Option<&str>) -> u64 {
-    version.and_then(|version| version.parse().ok()).unwrap_or(0)
+fn version<R: ComponentResource>(resource: &R) -> ResourceVersion {
+    ResourceVersion::of(resource.meta()).unwrap_or_default()
 }
 
 #[cfg(test)]
