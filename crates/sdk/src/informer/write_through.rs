@@ -16,7 +16,8 @@ use super::resource_version::ResourceVersion;
 /// still count, because the list may have been read before them. Without [`begin_list`](Self::begin_list) there are
 /// none: a list that was read before a write hides the write until its event.
 ///
-/// It keeps an entry for each written object until [`forget`](Self::forget) or [`retain`](Self::retain).
+/// It keeps an entry for each written object until [`forget`](Self::forget), [`retain`](Self::retain) or
+/// [`forget_delivered`](Self::forget_delivered) drops it.
 ///
 /// ```
 /// use kyma_sdk::{ResourceVersion, WriteThrough};
@@ -33,6 +34,8 @@ use super::resource_version::ResourceVersion;
 #[derive(Debug)]
 pub struct WriteThrough<K, V> {
     objects: HashMap<K, WrittenObject<V>>,
+    /// Version up to which the watch has delivered all events.
+    position: ResourceVersion,
     /// Number of lists begun.
     lists: u64,
     is_listing: bool,
@@ -42,7 +45,8 @@ pub struct WriteThrough<K, V> {
 #[derive(Debug)]
 struct WrittenObject<V> {
     write: Option<OwnWrite<V>>,
-    /// Latest version that the watch delivered since the last list.
+    /// Latest version that the watch delivered since the last list; for an object that was not tracked then, the
+    /// position of the watch.
     delivered: ResourceVersion,
 }
 
@@ -92,13 +96,7 @@ impl<V> WrittenObject<V> {
 // Derived implementations would require defaults of keys and values.
 impl<K, V> Default for WriteThrough<K, V> {
     fn default() -> Self {
-        Self { objects: HashMap::new(), lists: 0, is_listing: false }
-    }
-}
-
-impl<V> Default for WrittenObject<V> {
-    fn default() -> Self {
-        Self { write: None, delivered: ResourceVersion::default() }
+        Self { objects: HashMap::new(), position: ResourceVersion::default(), lists: 0, is_listing: false }
     }
 }
 
@@ -107,13 +105,14 @@ impl<K: Eq + Hash, V> WriteThrough<K, V> {
     /// restored in between.
     pub fn record_write(&mut self, key: K, version: ResourceVersion, value: V) {
         let write = OwnWrite { version, value, lists: self.lists, is_superseded: false };
-        self.objects.entry(key).or_default().write = Some(write);
+        self.object_mut(key).write = Some(write);
     }
 
-    /// Records that an object is about to be written. Events and lists that arrive before the response to the write
-    /// count from here on. Needed for [`current`](Self::current) only.
+    /// Records that an object is about to be written. [`current`](Self::current) then also returns a write whose event
+    /// arrives before its response. Without it, such a write counts as overtaken: the watch is beyond its version, and
+    /// the object may have been deleted since.
     pub fn track(&mut self, key: K) {
-        self.objects.entry(key).or_default();
+        self.object_mut(key);
     }
 
     /// Reports whether an object is tracked or was written.
@@ -122,8 +121,9 @@ impl<K: Eq + Hash, V> WriteThrough<K, V> {
     }
 
     /// Records the version in an event of the watch: of the changed object, or of the last state of a deleted one.
-    /// Ignores objects that are not tracked. Needed for [`current`](Self::current) only.
+    /// Needed for [`current`](Self::current) only.
     pub fn record_event(&mut self, key: &K, version: ResourceVersion) {
+        self.position = self.position.max(version);
         if let Some(object) = self.objects.get_mut(key) {
             object.delivered = object.delivered.max(version);
         }
@@ -143,6 +143,7 @@ impl<K: Eq + Hash, V> WriteThrough<K, V> {
     /// Records the end of a list at `position`, the resourceVersion of the list, if known. `listed` returns the
     /// version of a listed object.
     pub fn end_list_at(&mut self, position: ResourceVersion, listed: impl Fn(&K) -> Option<ResourceVersion>) {
+        self.position = position;
         let during = self.is_listing.then_some(self.lists);
         for (key, object) in &mut self.objects {
             object.take_list(listed(key), position, during);
@@ -195,9 +196,24 @@ impl<K: Eq + Hash, V> WriteThrough<K, V> {
         self.objects.retain(|_, object| object.write.as_mut().is_none_or(&mut keep));
     }
 
+    /// Drops an object whose last write the watch has delivered.
+    pub fn forget_delivered(&mut self, key: &K) {
+        let is_delivered = |object: &WrittenObject<V>| {
+            object.write.as_ref().is_some_and(|write| write.version <= object.delivered)
+        };
+        if self.objects.get(key).is_some_and(is_delivered) {
+            self.objects.remove(key);
+        }
+    }
+
     /// Drops an object.
     pub fn forget(&mut self, key: &K) {
         self.objects.remove(key);
+    }
+
+    fn object_mut(&mut self, key: K) -> &mut WrittenObject<V> {
+        let delivered = self.position;
+        self.objects.entry(key).or_insert_with(|| WrittenObject { write: None, delivered })
     }
 }
 

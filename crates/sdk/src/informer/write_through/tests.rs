@@ -16,16 +16,16 @@ const RESTORE_BITS: u32 = 8;
 /// A step of the server, of the operator, or of its watch.
 #[derive(Debug, Clone, Copy)]
 enum Action {
-    /// The operator writes an object, and its response is on the way.
-    Write(u8),
+    /// The operator writes an object, and tracks it before or not. The response is on the way.
+    Write(u8, bool),
     /// The operator records the oldest response.
     Respond,
     /// Another writer changes or creates an object.
     Change(u8),
     /// Another writer deletes an object.
     Delete(u8),
-    /// The watch delivers the next event.
-    Deliver,
+    /// The watch delivers the next event. The operator then drops a delivered write or not.
+    Deliver(bool),
     /// The watch begins a list, or begins it again.
     BeginList,
     /// The server answers the list.
@@ -58,6 +58,15 @@ struct WatchedChange {
     state: Option<ObjectState>,
 }
 
+/// Response to a write.
+#[derive(Debug)]
+struct Response {
+    key: u8,
+    state: ObjectState,
+    /// Whether the object was tracked from the write on.
+    is_tracked: bool,
+}
+
 /// Progress of a list.
 #[derive(Debug, Default)]
 enum ListProgress {
@@ -74,7 +83,7 @@ struct World {
     restores: u64,
     /// Number of values that were written.
     values: u64,
-    responses: VecDeque<(u8, ObjectState)>,
+    responses: VecDeque<Response>,
     /// Events that the watch has not delivered.
     events: VecDeque<WatchedChange>,
     list: ListProgress,
@@ -82,8 +91,8 @@ struct World {
     is_watching: bool,
     /// Objects that the watch shows.
     shown: BTreeMap<u8, ObjectState>,
-    /// Last response of each object that was recorded.
-    recorded: BTreeMap<u8, ObjectState>,
+    /// Last response of each object that was recorded, and whether the object was tracked from the write on.
+    recorded: BTreeMap<u8, (ObjectState, bool)>,
     /// Last response of each object that was recorded since the last restore.
     lasting: BTreeMap<u8, ObjectState>,
     writes: WriteThrough<u8, u64>,
@@ -98,10 +107,12 @@ impl Server {
 impl World {
     fn act(&mut self, action: Action) {
         match action {
-            Action::Write(key) => {
-                self.writes.track(key);
-                let written = self.change(key);
-                self.responses.push_back((key, written));
+            Action::Write(key, tracks) => {
+                if tracks {
+                    self.writes.track(key);
+                }
+                let (state, is_tracked) = (self.change(key), self.writes.is_tracked(&key));
+                self.responses.push_back(Response { key, state, is_tracked });
             }
             Action::Respond => self.record_response(),
             Action::Change(key) => {
@@ -113,7 +124,7 @@ impl World {
                     self.events.push_back(WatchedChange { key, version, state: None });
                 }
             }
-            Action::Deliver => self.deliver(),
+            Action::Deliver(forgets) => self.deliver(forgets),
             Action::BeginList => {
                 self.list = ListProgress::Begun;
                 self.writes.begin_list();
@@ -152,13 +163,13 @@ impl World {
     }
 
     fn record_response(&mut self) {
-        let Some((key, written)) = self.responses.pop_front() else { return };
-        self.writes.record_write(key, written.version, written.value);
-        self.recorded.insert(key, written);
-        self.lasting.insert(key, written);
+        let Some(Response { key, state, is_tracked }) = self.responses.pop_front() else { return };
+        self.writes.record_write(key, state.version, state.value);
+        self.recorded.insert(key, (state, is_tracked));
+        self.lasting.insert(key, state);
     }
 
-    fn deliver(&mut self) {
+    fn deliver(&mut self, forgets: bool) {
         if !self.is_watching || !matches!(self.list, ListProgress::Ended) {
             return;
         }
@@ -168,6 +179,22 @@ impl World {
             Some(state) => self.shown.insert(key, state),
             None => self.shown.remove(&key),
         };
+        if forgets {
+            self.writes.forget_delivered(&key);
+            self.untrack(key);
+        }
+    }
+
+    /// Records whether an object is not tracked any more.
+    fn untrack(&mut self, key: u8) {
+        if self.writes.is_tracked(&key) {
+            return;
+        }
+        let responses = self.responses.iter_mut().filter(|response| response.key == key);
+        responses.for_each(|response| response.is_tracked = false);
+        if let Some((_, is_tracked)) = self.recorded.get_mut(&key) {
+            *is_tracked = false;
+        }
     }
 
     fn end_list(&mut self) {
@@ -193,7 +220,7 @@ impl World {
             }
         }
         while !self.events.is_empty() {
-            self.act(Action::Deliver);
+            self.act(Action::Deliver(false));
         }
     }
 
@@ -226,9 +253,17 @@ impl World {
             if let Some(stored) = stored {
                 prop_assert_eq!(self.latest(key, *stored), *stored, "object {}", key);
             }
-            let written = self.recorded.get(&key).filter(|written| stored == Some(*written));
-            let expected = written.map(|written| written.value);
-            prop_assert_eq!(self.writes.current(&key).copied(), expected, "object {}", key);
+            let written = self.recorded.get(&key).filter(|(written, _)| stored == Some(written));
+            match (self.writes.current(&key), written) {
+                (Some(value), written) => {
+                    let expected = written.map(|(state, _)| state.value);
+                    prop_assert_eq!(Some(*value), expected, "object {} is not as it was written", key);
+                }
+                (None, written) => {
+                    let is_lost = written.is_some_and(|(_, is_tracked)| *is_tracked);
+                    prop_assert!(!is_lost, "object {} is as it was written", key);
+                }
+            }
         }
         Ok(())
     }
@@ -237,11 +272,11 @@ impl World {
 fn action() -> impl Strategy<Value = Action> {
     let key = || prop::sample::select(&KEYS[..]);
     prop_oneof![
-        6 => key().prop_map(Action::Write),
+        6 => (key(), any::<bool>()).prop_map(|(key, tracks)| Action::Write(key, tracks)),
         6 => Just(Action::Respond),
         4 => key().prop_map(Action::Change),
         2 => key().prop_map(Action::Delete),
-        6 => Just(Action::Deliver),
+        6 => any::<bool>().prop_map(Action::Deliver),
         3 => Just(Action::BeginList),
         4 => Just(Action::ReadList),
         4 => Just(Action::EndList),
@@ -305,6 +340,20 @@ fn a_write_after_a_restore_replaces_one_with_a_higher_version() {
 }
 
 #[test]
+fn response_after_later_events_counts_if_the_object_was_tracked() {
+    for (tracks, expected) in [(true, Some(&"ours")), (false, None)] {
+        let mut writes = WriteThrough::default();
+        if tracks {
+            writes.track(0);
+        }
+        writes.record_event(&0, at(7));
+        writes.record_event(&1, at(8));
+        writes.record_write(0, at(7), "ours");
+        assert_eq!(writes.current(&0), expected, "tracks: {tracks}");
+    }
+}
+
+#[test]
 fn objects_are_dropped_on_request() {
     let mut writes = written(7);
     writes.retain(|write| !write.is_superseded());
@@ -312,6 +361,13 @@ fn objects_are_dropped_on_request() {
     writes.end_list();
     writes.retain(|write| !write.is_superseded());
     assert!(writes.last(&0).is_none() && writes.is_empty());
+    let mut writes = written(7);
+    writes.record_event(&0, at(6));
+    writes.forget_delivered(&0);
+    assert_eq!(writes.current(&0), Some(&"ours"), "the watch has not delivered the write");
+    writes.record_event(&0, at(7));
+    writes.forget_delivered(&0);
+    assert!(writes.is_empty());
     let mut writes = written(7);
     writes.forget(&0);
     assert!(writes.is_empty());
