@@ -1,6 +1,6 @@
 //! Tracks a target's Kyma by watch events and results of writes.
 
-use kyma_sdk::ResourceVersion;
+use kyma_sdk::{ResourceVersion, WriteThrough};
 
 use super::TargetKyma;
 
@@ -13,69 +13,77 @@ pub(crate) enum Remote {
     Present(Box<TargetKyma>),
 }
 
-/// State of a target's Kyma, and how far the watch is.
+/// State of a target's Kyma, by its watch and the operator's writes.
 #[derive(Debug, Default)]
 pub(crate) struct RemoteRecord {
-    /// The state; `None` before the first list.
-    remote: Option<Remote>,
-    /// resourceVersion up to which the watch has delivered all events.
-    delivered: ResourceVersion,
+    /// State that the watch shows; `None` before the first list.
+    shown: Option<Remote>,
+    /// The last write, until the watch shows it. The watch shows one object.
+    writes: WriteThrough<(), Remote>,
 }
 
 impl RemoteRecord {
     /// Returns the state; `None` before the first list.
     pub(crate) fn get(&self) -> Option<&Remote> {
-        self.remote.as_ref()
+        self.writes.current(&()).or(self.shown.as_ref())
     }
 
-    /// Records the result of a list with this resourceVersion. A list is authoritative, even if a restored or
-    /// malicious target has lower resourceVersions. Returns false if nothing changed.
-    pub(crate) fn record_list(&mut self, observed: Option<TargetKyma>, delivered: ResourceVersion) -> bool {
-        let remote = observed.map_or(Remote::Absent, |observed| Remote::Present(Box::new(observed)));
-        let is_changed = self.remote.as_ref() != Some(&remote);
-        *self = Self { remote: Some(remote), delivered };
+    /// Records the result of a list with this resourceVersion. No write from before it counts, also because the
+    /// content of a malicious target need not match its resourceVersions. Returns false if nothing changed.
+    pub(crate) fn record_list(&mut self, observed: Option<TargetKyma>, position: ResourceVersion) -> bool {
+        let shown = observed.map_or(Remote::Absent, |observed| Remote::Present(Box::new(observed)));
+        let is_changed = self.get() != Some(&shown);
+        self.writes.forget(&());
+        self.writes.end_list_at(position, |()| None);
+        self.shown = Some(shown);
         is_changed
     }
 
     /// Records a watch event. Returns false if nothing changed.
     pub(crate) fn record_event(&mut self, observed: TargetKyma) -> bool {
-        if self.remote.is_none() {
-            return false;
+        let Some(latest) = self.get() else { return false };
+        let is_news = !latest.is_at_or_after(&observed);
+        self.deliver(observed.resource_version);
+        if self.shown.as_ref().is_none_or(|shown| !shown.is_at_or_after(&observed)) {
+            self.shown = Some(Remote::Present(Box::new(observed)));
         }
-        self.delivered = self.delivered.max(observed.resource_version);
-        self.replace_if_newer(observed)
+        is_news
     }
 
     /// Records a DELETE event with the last state. Returns false if nothing changed.
     pub(crate) fn record_deletion(&mut self, last: &TargetKyma) -> bool {
-        let Some(remote) = &mut self.remote else { return false };
-        self.delivered = self.delivered.max(last.resource_version);
-        match remote {
-            Remote::Present(present) if present.uid == last.uid => {
-                *remote = Remote::Absent;
-                true
-            }
-            _ => false,
+        let Some(latest) = self.get() else { return false };
+        let is_news = matches!(latest, Remote::Present(present) if present.uid == last.uid);
+        self.deliver(last.resource_version);
+        if is_news {
+            self.shown = Some(Remote::Absent);
+            self.writes.forget(&());
         }
+        is_news
     }
 
     /// Records the result of a write. Later watch events take precedence: the Kyma may have been deleted before the
     /// response, without another event.
     pub(crate) fn record_write(&mut self, observed: TargetKyma) {
-        if self.remote.is_some() && self.delivered < observed.resource_version {
-            self.replace_if_newer(observed);
+        if self.get().is_some_and(|latest| !latest.is_at_or_after(&observed)) {
+            let version = observed.resource_version;
+            self.writes.record_write((), version, Remote::Present(Box::new(observed)));
+            self.writes.forget_delivered(&());
         }
     }
 
-    fn replace_if_newer(&mut self, observed: TargetKyma) -> bool {
-        if let Some(Remote::Present(present)) = &self.remote
-            && present.uid == observed.uid
-            && present.resource_version >= observed.resource_version
-        {
-            return false;
-        }
-        self.remote = Some(Remote::Present(Box::new(observed)));
-        true
+    /// Records that the watch has delivered all events up to this version.
+    fn deliver(&mut self, version: ResourceVersion) {
+        self.writes.record_event(&(), version);
+        self.writes.forget_delivered(&());
+    }
+}
+
+impl Remote {
+    /// Reports whether this is a state of the same Kyma, and not an earlier one.
+    fn is_at_or_after(&self, other: &TargetKyma) -> bool {
+        let Self::Present(this) = self else { return false };
+        this.uid == other.uid && this.resource_version >= other.resource_version
     }
 }
 
