@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
-use kyma_sdk::{KymaKey, ResourceVersion};
+use kyma_sdk::{KymaKey, WriteThrough};
 
 use super::{ComponentView, TemplateRecords};
 use crate::kinds::GroupKind;
@@ -28,10 +28,8 @@ pub(crate) struct Components {
     by_kyma: HashMap<KymaKey, BTreeSet<ComponentId>>,
     /// Number of components of each module that is installed because it is mandatory.
     mandatory: HashMap<String, usize>,
-    /// Kinds whose list is in progress, with components written since it began: the list may be older.
-    listing: HashMap<GroupKind, BTreeSet<ComponentId>>,
-    /// resourceVersion up to which the watch of a kind has delivered all events since its last list.
-    delivered: HashMap<GroupKind, ResourceVersion>,
+    /// Writes that the watch of a kind does not show yet. The views contain them.
+    writes: HashMap<GroupKind, WriteThrough<ComponentId, ()>>,
     contents: TemplateRecords,
 }
 
@@ -100,30 +98,31 @@ impl Components {
     /// another event.
     pub(crate) fn written(&mut self, view: ComponentView) {
         let id = view.id();
-        let kind = (id.group.clone(), id.kind.clone());
-        if self.delivered.get(&kind).is_some_and(|delivered| view.resource_version <= *delivered) {
-            return;
+        let writes = self.writes_mut(&id.group, &id.kind);
+        writes.record_write(id.clone(), view.resource_version, ());
+        writes.forget_delivered(&id);
+        if writes.is_tracked(&id) {
+            self.insert_if_newer(view);
         }
-        if let Some(meanwhile) = self.listing.get_mut(&kind) {
-            meanwhile.insert(id);
-        }
-        self.insert_if_newer(view);
     }
 
     fn record_delivered(&mut self, view: &ComponentView) {
         let id = view.id();
-        let delivered = self.delivered.entry((id.group, id.kind)).or_default();
-        *delivered = view.resource_version.max(*delivered);
+        let writes = self.writes_mut(&id.group, &id.kind);
+        writes.record_event(&id, view.resource_version);
+        writes.forget_delivered(&id);
+    }
+
+    fn writes_mut(&mut self, group: &str, kind: &str) -> &mut WriteThrough<ComponentId, ()> {
+        self.writes.entry((group.to_owned(), kind.to_owned())).or_default()
     }
 
     /// Begins the list of a kind; [`Self::retain`] ends it.
     pub(crate) fn begin_list(&mut self, group: &str, kind: &str) {
-        let kind = (group.to_owned(), kind.to_owned());
-        self.delivered.remove(&kind);
-        self.listing.insert(kind, BTreeSet::new());
+        self.writes_mut(group, kind).begin_list();
     }
 
-    /// Adds a component of a list. A list is authoritative, even if a restored hub has lower resourceVersions.
+    /// Adds a component of a list, whatever its resourceVersion is.
     pub(crate) fn listed(&mut self, view: ComponentView) -> Option<KymaKey> {
         let id = view.id();
         if let Some(indexed) = self.views.get(&id).filter(|indexed| indexed.kyma != view.kyma) {
@@ -156,9 +155,11 @@ impl Components {
 
     /// Ends the list of a kind: removes its components that were neither listed nor written meanwhile.
     pub(crate) fn retain(&mut self, group: &str, kind: &str, listed: &BTreeSet<ComponentId>) -> Vec<KymaKey> {
-        let meanwhile = self.listing.remove(&(group.to_owned(), kind.to_owned())).unwrap_or_default();
+        let writes = self.writes.entry((group.to_owned(), kind.to_owned())).or_default();
+        writes.end_list();
+        writes.retain(|write| !write.is_superseded());
         let is_gone = |id: &ComponentId| {
-            id.group == group && id.kind == kind && !listed.contains(id) && !meanwhile.contains(id)
+            id.group == group && id.kind == kind && !listed.contains(id) && !writes.is_tracked(id)
         };
         let gone: Vec<(ComponentId, String)> = self
             .views
@@ -181,9 +182,10 @@ impl Components {
 
 #[cfg(test)]
 impl Components {
-    /// Reports whether there is no component.
+    /// Reports whether there is no component and no write of one.
     pub(crate) fn is_empty(&self) -> bool {
-        self.views.is_empty() && self.by_kyma.is_empty() && self.mandatory.is_empty()
+        let has_no_writes = self.writes.values().all(WriteThrough::is_empty);
+        has_no_writes && self.views.is_empty() && self.by_kyma.is_empty() && self.mandatory.is_empty()
     }
 }
 
