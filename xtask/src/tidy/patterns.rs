@@ -29,6 +29,11 @@ const RULES: &[Rule] = &[
         home: "crates/sdk/src/unreadable.rs",
         instead: "the words of a decoder quote values: name the fields by unreadable_fields",
     },
+    Rule {
+        pattern: r"\bresource_version\b[^;{}]*\.parse(::<u64>)?\(\)",
+        home: "crates/sdk/src/informer/resource_version.rs",
+        instead: "a resourceVersion is read by kyma_sdk::ResourceVersion",
+    },
 ];
 
 pub(super) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
@@ -57,6 +62,7 @@ mod tests {
             r#"ListParams::default().labels(&format!("{}={}", labels::KYMA_NAME, key.name))"#,
             r#"owners.iter().find(|owner| owner.kind == "Kyma")"#,
             "let invalid = |error: serde_json::Error| Failure::new(Reason::ManifestInvalid, error.to_string());",
+            "object.resource_version().and_then(|version| version.parse::<u64>().ok())",
         ];
         for (rule, sample) in RULES.iter().zip(samples) {
             assert!(Regex::new(rule.pattern).unwrap().is_match(sample), "{sample}");

@@ -14,6 +14,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
 use kyma_api::{HelmComponent, labels};
+use kyma_sdk::ResourceVersion;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use testbed::{crd_is_served, until};
@@ -175,7 +176,7 @@ async fn dependency_chain_adds_no_delay_and_is_removed_in_reverse() -> Result<()
     let mut versions = vec![];
     for name in &names {
         let map = world.on_target("v1", "ConfigMap", name, "link").await?.context("the ConfigMap")?;
-        versions.push(map.resource_version().context("a version")?.parse::<u64>()?);
+        versions.push(ResourceVersion::of(&map.metadata).context("a version")?);
     }
     assert!(versions.is_sorted(), "in order on the target: {versions:?}");
     let components = world.components()?;
