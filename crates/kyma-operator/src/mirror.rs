@@ -113,8 +113,8 @@ impl Manifests {
         }
         let listed = |name: &String| Some(self.observed.get(name)?.resource_version);
         self.written.end_list_at(ResourceVersion::default(), listed);
-        let differing = self.written.writes().filter(|write| write.is_superseded());
-        Some(differing.map(|write| write.value().clone()).collect())
+        let differing = self.written.writes().filter(|(_, write)| write.is_superseded());
+        Some(differing.map(|(_, write)| write.value().clone()).collect())
     }
 
     /// Records a new or changed Manifest. Returns the Kyma of its component, unless the Manifest is as it was last

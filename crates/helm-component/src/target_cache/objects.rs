@@ -8,7 +8,7 @@ use kube::core::DynamicObject;
 use kyma_api::{annotations, labels};
 use kyma_health::HealthStatus;
 use kyma_object_set::{GroupKind, Identity, ObservedObject, drift};
-use kyma_sdk::{Content, ObjectEvent, ResourceVersion, WatchSpec};
+use kyma_sdk::{Content, ObjectEvent, OwnWrite, ResourceVersion, WatchSpec, WriteThrough};
 
 use super::WatchedObject;
 use super::index::Index;
@@ -42,8 +42,9 @@ pub(super) struct Objects {
     /// Uids of finished objects, some of which Kubernetes may have deleted since.
     pub(super) finished: HashMap<Identity, String>,
     delivered: DeliveredObjects,
-    /// Answers to the operator's own applies, until a list covers them.
-    applied: HashMap<Identity, ApplyResult>,
+    /// The operator's own applies, each with the time of its answer, until a list covers them. The streams do not
+    /// report when a list began, so [`MAX_LIST_DURATION`] decides which applies it covers.
+    applied: WriteThrough<Identity, Instant>,
 }
 
 /// ResourceVersions up to which streams have reported everything.
@@ -53,12 +54,6 @@ struct DeliveredObjects {
     any: ResourceVersion,
     /// Of whole objects, which show health; `None` without subscribers, or before the first list.
     whole: Option<ResourceVersion>,
-}
-
-/// Answer to an apply of the operator.
-struct ApplyResult {
-    revision: ResourceVersion,
-    at: Instant,
 }
 
 impl DeliveredObjects {
@@ -71,13 +66,6 @@ impl DeliveredObjects {
         if content == Content::Whole && (is_list || self.whole.is_some()) {
             self.whole = Some(after(self.whole.unwrap_or_default()));
         }
-    }
-}
-
-impl ApplyResult {
-    /// Reports whether a list of this version does not cover the apply.
-    fn is_later_than(&self, version: ResourceVersion, now: Instant) -> bool {
-        self.revision > version && now.saturating_duration_since(self.at) < MAX_LIST_DURATION
     }
 }
 
@@ -96,15 +84,16 @@ impl Objects {
         let (version, now) = (self.delivered.any, Instant::now());
         // Health comes from the list of whole objects.
         let whole = self.delivered.whole.filter(|_| watch_spec.content == Content::Metadata);
-        let awaits = |applied: &ApplyResult| whole.is_some_and(|delivered| applied.revision > delivered);
-        self.applied.retain(|_, applied| awaits(applied) || applied.is_later_than(version, now));
+        let awaits =
+            |applied: &OwnWrite<Instant>| whole.is_some_and(|delivered| applied.version() > delivered);
+        self.applied.retain(|applied| awaits(applied) || is_later_than(applied, version, now));
         let mut listed = BTreeMap::new();
         for (object, verdict) in list.iter().zip(verdicts) {
             let identity = identity(&kind, object);
             let seen = self.reduce(manager, &identity, object, verdict);
             listed.insert(identity, seen);
         }
-        let later = self.applied.iter().filter(|(_, applied)| applied.is_later_than(version, now));
+        let later = self.applied.writes().filter(|(_, applied)| is_later_than(applied, version, now));
         let later = later.filter_map(|(one, _)| Some((one.clone(), self.index.get(one)?.clone())));
         listed.extend(later);
         self.index = listed.into_iter().collect();
@@ -133,9 +122,8 @@ impl Objects {
             return self.take_away(&identity, seen);
         }
         // The event is older than the operator's apply, whose answer arrived first.
-        let applied = self.applied.get(&identity);
-        if applied.is_some_and(|applied| event.revision().is_some_and(|revision| revision < applied.revision))
-        {
+        let is_older = |revision| self.applied.newer_than(&identity, revision).is_some();
+        if event.revision().is_some_and(is_older) {
             return AffectedComponents::default();
         }
         // The first event since an apply is news even if nothing changed: components wait for it.
@@ -153,7 +141,7 @@ impl Objects {
         if held.is_some_and(|held| held.observed.uid != seen.observed.uid) {
             return AffectedComponents::default();
         }
-        self.applied.remove(identity);
+        self.applied.forget(identity);
         affected(self.index.remove(identity), Some(seen))
     }
 
@@ -168,7 +156,7 @@ impl Objects {
         if let Some(revision) = revision
             && !(is_known && self.delivered.whole.is_none_or(|delivered| revision <= delivered))
         {
-            self.applied.insert(identity.clone(), ApplyResult { revision, at: Instant::now() });
+            self.applied.record_write(identity.clone(), revision, Instant::now());
         }
         // A later change by another manager must not be hidden.
         if is_known {
@@ -186,8 +174,8 @@ impl Objects {
 
     /// Reports whether the operator applied an object that the stream of whole objects has not reported since.
     pub(super) fn is_unreported(&self, identity: &Identity) -> bool {
-        let applied = self.applied.get(identity).zip(self.delivered.whole);
-        applied.is_some_and(|(applied, delivered)| applied.revision > delivered)
+        let is_later = |delivered| self.applied.newer_than(identity, delivered).is_some();
+        self.delivered.whole.is_some_and(is_later)
     }
 
     /// Forgets the version of whole objects, after the last subscriber left.
@@ -219,6 +207,11 @@ impl Objects {
         let version = drift::applied_annotation(metadata, manager, annotations::MODULE_VERSION);
         WatchedObject { observed, health, failed_since, version: version.map(str::to_owned) }
     }
+}
+
+/// Reports whether a list of this version does not cover an apply.
+fn is_later_than(applied: &OwnWrite<Instant>, version: ResourceVersion, now: Instant) -> bool {
+    applied.version() > version && now.saturating_duration_since(*applied.value()) < MAX_LIST_DURATION
 }
 
 /// Returns the identity of an object.

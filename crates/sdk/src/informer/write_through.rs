@@ -182,8 +182,8 @@ impl<K: Eq + Hash, V> WriteThrough<K, V> {
     }
 
     /// Returns the last writes of all objects, in no particular order.
-    pub fn writes(&self) -> impl Iterator<Item = &OwnWrite<V>> {
-        self.objects.values().filter_map(|object| object.write.as_ref())
+    pub fn writes(&self) -> impl Iterator<Item = (&K, &OwnWrite<V>)> {
+        self.objects.iter().filter_map(|(key, object)| Some((key, object.write.as_ref()?)))
     }
 
     /// Reports whether no object is tracked or was written.
