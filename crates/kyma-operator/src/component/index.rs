@@ -101,7 +101,7 @@ impl Components {
         let writes = self.writes_mut(&id.group, &id.kind);
         writes.record_write(id.clone(), view.resource_version, ());
         writes.forget_delivered(&id);
-        if writes.is_tracked(&id) {
+        if writes.last(&id).is_some() {
             self.insert_if_newer(view);
         }
     }
@@ -159,7 +159,7 @@ impl Components {
         writes.end_list();
         writes.retain(|write| !write.is_superseded());
         let is_gone = |id: &ComponentId| {
-            id.group == group && id.kind == kind && !listed.contains(id) && !writes.is_tracked(id)
+            id.group == group && id.kind == kind && !listed.contains(id) && writes.last(id).is_none()
         };
         let gone: Vec<(ComponentId, String)> = self
             .views

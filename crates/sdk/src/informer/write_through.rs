@@ -45,9 +45,9 @@ pub struct WriteThrough<K, V> {
 #[derive(Debug)]
 struct WrittenObject<V> {
     write: Option<OwnWrite<V>>,
-    /// Latest version that the watch delivered since the last list; for an object that was not tracked then, the
-    /// position of the watch.
-    delivered: ResourceVersion,
+    /// Latest version of a tracked object that the watch delivered since the last list. Other objects are compared
+    /// with the position of the watch.
+    delivered: Option<ResourceVersion>,
 }
 
 /// The last write of an object.
@@ -86,7 +86,9 @@ impl<V> WrittenObject<V> {
     /// Takes a list that shows the object in this version, or at `position` without it. `during`: number of lists
     /// begun before the writes since its beginning.
     fn take_list(&mut self, listed: Option<ResourceVersion>, position: ResourceVersion, during: Option<u64>) {
-        self.delivered = listed.unwrap_or(position);
+        if let Some(delivered) = &mut self.delivered {
+            *delivered = listed.unwrap_or(position);
+        }
         if let Some(write) = &mut self.write {
             write.is_superseded = listed != Some(write.version) && during != Some(write.lists);
         }
@@ -108,24 +110,26 @@ impl<K: Eq + Hash, V> WriteThrough<K, V> {
         self.object_mut(key).write = Some(write);
     }
 
-    /// Records that an object is about to be written. [`current`](Self::current) then also returns a write whose event
-    /// arrives before its response. Without it, such a write counts as overtaken: the watch is beyond its version, and
-    /// the object may have been deleted since.
+    /// Records that an object is about to be written, and follows its versions from here on. [`current`](Self::current)
+    /// then returns the write until the watch delivers a later state of this object. Otherwise it returns the write
+    /// until the watch is beyond it: then the watch has delivered it, or the object was deleted since.
     pub fn track(&mut self, key: K) {
-        self.object_mut(key);
+        let position = self.position;
+        let object = self.object_mut(key);
+        object.delivered = object.delivered.or(Some(position));
     }
 
-    /// Reports whether an object is tracked or was written.
+    /// Reports whether an object is tracked.
     pub fn is_tracked(&self, key: &K) -> bool {
-        self.objects.contains_key(key)
+        self.objects.get(key).is_some_and(|object| object.delivered.is_some())
     }
 
     /// Records the version in an event of the watch: of the changed object, or of the last state of a deleted one.
     /// Needed for [`current`](Self::current) only.
     pub fn record_event(&mut self, key: &K, version: ResourceVersion) {
         self.position = self.position.max(version);
-        if let Some(object) = self.objects.get_mut(key) {
-            object.delivered = object.delivered.max(version);
+        if let Some(delivered) = self.objects.get_mut(key).and_then(|object| object.delivered.as_mut()) {
+            *delivered = version.max(*delivered);
         }
     }
 
@@ -155,7 +159,7 @@ impl<K: Eq + Hash, V> WriteThrough<K, V> {
     /// delivered.
     pub fn current(&self, key: &K) -> Option<&V> {
         let delivered = self.objects.get(key)?.delivered;
-        self.at_or_after(key, delivered).map(OwnWrite::value)
+        self.at_or_after(key, delivered.unwrap_or(self.position)).map(OwnWrite::value)
     }
 
     /// Returns the last write if it created the state at hand or a later one.
@@ -199,7 +203,8 @@ impl<K: Eq + Hash, V> WriteThrough<K, V> {
     /// Drops an object whose last write the watch has delivered.
     pub fn forget_delivered(&mut self, key: &K) {
         let is_delivered = |object: &WrittenObject<V>| {
-            object.write.as_ref().is_some_and(|write| write.version <= object.delivered)
+            let delivered = object.delivered.unwrap_or(self.position);
+            object.write.as_ref().is_some_and(|write| write.version <= delivered)
         };
         if self.objects.get(key).is_some_and(is_delivered) {
             self.objects.remove(key);
@@ -212,8 +217,7 @@ impl<K: Eq + Hash, V> WriteThrough<K, V> {
     }
 
     fn object_mut(&mut self, key: K) -> &mut WrittenObject<V> {
-        let delivered = self.position;
-        self.objects.entry(key).or_insert_with(|| WrittenObject { write: None, delivered })
+        self.objects.entry(key).or_insert(WrittenObject { write: None, delivered: None })
     }
 }
 
