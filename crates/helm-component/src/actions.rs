@@ -1,4 +1,7 @@
-//! Capabilities of the operator, each in a folder with its decisions, steps, conditions and state.
+//! Capabilities of a release. Each has one folder with its decision, its steps, its conditions and its record.
 
+pub(crate) mod history;
 pub(crate) mod hooks;
+pub(crate) mod outcome;
+pub(crate) mod rollback;
 pub(crate) mod test;

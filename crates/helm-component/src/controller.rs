@@ -15,6 +15,7 @@ use kyma_targets::ServiceAccount;
 use parking_lot::Mutex;
 
 use crate::account::Accounts;
+use crate::actions::history::shared_lists::ReleaseRecords;
 use crate::actions::hooks::HookWatches;
 use crate::actions::test::OnlyTests;
 use crate::args::{ContentArgs, Flags};
@@ -32,7 +33,6 @@ use crate::plan::Operation;
 use crate::rbac;
 use crate::reconcile::{component_key, protection};
 use crate::release_names::AlteredNames;
-use crate::release_records::ReleaseRecords;
 use crate::report::ReconcileResult;
 use crate::searches::Searches;
 use crate::source;

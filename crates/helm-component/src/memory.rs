@@ -6,20 +6,21 @@ use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{
-    Adoption, CreatedResource, Digests, FailedRevision, FreeForm, HelmComponent, HelmComponentStatus,
-    InstalledValues, PruneBaseline, Reason, ReleaseRecord, ReleaseRevision, ResolvedVersion, RollbackTarget,
-    condition,
+    Adoption, CreatedResource, Digests, FreeForm, HelmComponent, HelmComponentStatus, InstalledValues,
+    PruneBaseline, Reason, ReleaseRecord, ReleaseRevision, ResolvedVersion, condition,
 };
 use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Identity, Inventory, Kinds};
 use parking_lot::Mutex;
 
 use crate::actions::hooks::{HookRecords, RemovalHooks};
+use crate::actions::rollback::record::RollbackRecord;
 use crate::component_key::ComponentKey;
 use crate::content::LoadedContent;
 use crate::expressions::Rules;
 use crate::inventory_status::{self, InventoryEncoding};
 use crate::referenced::ReferencedValues;
+use crate::release_store::slot::RevisionCriteria;
 use crate::watch_wait::WatchWait;
 
 /// Last reported status of a component: newer than the hub's watch right after a report.
@@ -45,10 +46,8 @@ pub(crate) struct RecordedStatus {
     pub release_record: Option<ReleaseRecord>,
     /// Adoption of objects from another system.
     pub adopted: Option<Adoption>,
-    /// The release that was Ready last, if rollback is enabled.
-    pub rollback_target: Option<RollbackTarget>,
-    /// The revision that failed and that a rollback replaces.
-    pub failed_revision: Option<FailedRevision>,
+    /// Target and cause of a rollback.
+    pub rollback: RollbackRecord,
     /// Key paths at which overrides replaced the user's values.
     pub overridden: Vec<String>,
     /// Optional entries of `valuesFrom` whose values the applied objects have.
@@ -202,8 +201,7 @@ impl RecordedStatus {
             hooks: HookRecords::of(status),
             release_record: status.release_record.clone(),
             adopted: status.adopted.clone(),
-            rollback_target: status.rollback_target.clone(),
-            failed_revision: status.failed_revision.clone(),
+            rollback: RollbackRecord::of(status),
             overridden: status.overridden.clone().unwrap_or_default(),
             values_from: status.values_from.clone().unwrap_or_default(),
             pending: dependencies.any(|condition| condition.status != "True"),
@@ -217,6 +215,11 @@ impl RecordedStatus {
         if self.digests.inputs.as_deref() == Some(inputs) {
             values_from.clone_into(&mut self.values_from);
         }
+    }
+
+    /// Returns the criteria for the parts of revisions that the component needs.
+    pub(crate) fn revision_criteria(&self) -> RevisionCriteria {
+        RevisionCriteria::of(&self.digests, self.rollback.target(), self.hooks.release.as_ref())
     }
 
     /// Returns the inventory as fields of the status; see [`InventoryEncoding::report`].

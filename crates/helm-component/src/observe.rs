@@ -12,7 +12,7 @@ use kyma_health::HealthStatus;
 use kyma_object_set::{GroupKind, Gvk, Identity};
 use kyma_sdk::{Context, Failure};
 
-use crate::actions::{hooks, test};
+use crate::actions::{history, hooks, rollback, test};
 use crate::content::{self, Inputs};
 use crate::deadline::Deadline;
 use crate::hub_secrets::Additions;
@@ -26,10 +26,8 @@ use crate::values::from::FromLayer;
 pub(crate) mod adoption;
 pub(crate) mod existing_installation;
 pub(crate) mod health;
-mod history;
 mod missing_kinds;
 mod objects;
-pub(crate) mod rollback;
 mod version;
 
 use health::HealthContext;
@@ -84,9 +82,8 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         watched,
         namespace_ready: pass.state.namespace_ready,
         hooks: hooks::observe(pass, content),
-        history: history::due(pass, content),
-        rollback: rollback::state(pass, content),
-        rollback_target_due: rollback::rollback_target_due(pass),
+        history: history::observed(pass, content),
+        rollback: rollback::observed(pass, content),
         tests_due: test::is_due(pass),
         stray_manager: stray_manager(spec, &objects).filter(|_| content != Content::Stale),
         manager: made_manager(pass, &snapshot),
@@ -106,7 +103,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         existing_installation,
         helm_release_unread: adoption::needs_search(pass, content),
         as_found: adoption::as_found(pass),
-        unrecorded: recorded.release_record.as_ref().and_then(|record| record.message.clone()),
+        unrecorded: history::unrecorded(pass),
         set_back,
         changes: changes(pass),
         unsent: content == Content::Loaded

@@ -9,7 +9,10 @@ use kyma_object_set::drift::FlapLimit;
 use kyma_object_set::{Cluster, Entry, Identity, Kinds, Ownership, Protection};
 use kyma_sdk::{Context, Failure};
 
+use crate::actions::history::progress::HistoryProgress;
+use crate::actions::history::shared_lists::ReleaseRecords;
 use crate::actions::hooks::{CompletedHooks, HookWatches, Outcome};
+use crate::actions::rollback::progress::RollbackProgress;
 use crate::component_key::ComponentKey;
 use crate::content::{Inputs, Sources};
 use crate::expressions::Rules;
@@ -23,7 +26,7 @@ use crate::ownership_transfers::OwnershipTransfers;
 use crate::plan::{ExistingInstallation, Operation};
 use crate::release::{self, Release};
 use crate::release_names::AlteredNames;
-use crate::release_records::ReleaseRecords;
+use crate::release_store::ReleaseStore;
 use crate::searches::Searches;
 use crate::target_cache::TargetCache;
 
@@ -84,8 +87,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) done: CompletedSteps,
     /// Time of its beginning.
     pub(crate) begun: Instant,
-    /// Whether the failed release is tried again in this pass.
-    pub(crate) retried: bool,
+    pub(crate) rollback: RollbackProgress,
 }
 
 impl Pass<'_> {
@@ -97,6 +99,17 @@ impl Pass<'_> {
             self.context.resource.status.as_ref(),
             &self.context.settings.target_namespace,
         )
+    }
+
+    /// Returns the component's revisions on the hub.
+    pub(crate) fn release_store(&self) -> ReleaseStore {
+        ReleaseStore::of(self.context, &self.key.owner)
+    }
+
+    /// Reports whether a Secret of an earlier version may exist. This version creates none, so the watch is not behind;
+    /// a dry run has no watch.
+    pub(crate) fn may_have_former(&self, name: &str) -> bool {
+        self.context.is_dry_run() || self.shared.hub_secrets.revision(name).is_some()
     }
 
     /// Returns the release name for the status, if it was shortened with a hash or keeps its dots.
@@ -122,10 +135,7 @@ pub(crate) struct CompletedSteps {
     pub(crate) hooks: CompletedHooks,
     /// Previous installation of the module, once observed.
     pub(crate) existing_installation: Option<ExistingInstallation>,
-    /// Why the release could not be recorded.
-    pub(crate) history: Option<Failure>,
-    /// Whether the release was to be recorded in this pass.
-    pub(crate) history_tried: bool,
+    pub(crate) history: HistoryProgress,
     /// Whether Helm's record of a release was searched.
     pub(crate) helm_release_read: bool,
     pub(crate) faults: BTreeMap<Identity, Failure>,
@@ -145,8 +155,6 @@ pub(crate) struct CompletedSteps {
     pub(crate) causes_read: bool,
     /// Namespaces that this pass has read, to see whether they are being deleted.
     pub(crate) read_namespaces: BTreeSet<String>,
-    /// Result of storing the Ready release, once it was tried.
-    pub(crate) rollback_target: Option<Result<(), Failure>>,
     /// Wait or failure of the chart's tests, once they were handled.
     pub(crate) tests: Option<Result<Outcome, Failure>>,
 }

@@ -8,19 +8,20 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kyma_api::Reason;
-use kyma_helm::storage::ReleaseStatus;
 use kyma_sdk::{Failure, longest_delay};
 
+use crate::actions::history::due::{self as history, ApplyResult};
 use crate::actions::hooks::{self, HookStep, Phase};
+use crate::actions::rollback::due as rollback;
 
-mod observed;
-mod rollback;
+pub(crate) mod observed;
 pub(crate) mod step;
 
+pub use crate::actions::history::due::HistoryDue;
 pub use crate::actions::hooks::due::HooksDue;
+pub use crate::actions::rollback::state::{ObservedRollback, RollbackAction, RollbackState};
 pub use observed::{
-    Content, DefaultResource, DriftMode, ExistingInstallation, HistoryDue, ObjectState, Observed, Operation,
-    RollbackState,
+    Content, DefaultResource, DriftMode, ExistingInstallation, ObjectState, Observed, Operation,
 };
 pub use step::{Step, StopReason};
 
@@ -32,8 +33,28 @@ pub fn next(seen: &Observed) -> Step {
             Some(fault) => Step::Stop(StopReason::Failed(fault.clone())),
             // Otherwise objects that the content no longer has would be forgotten.
             None if seen.unread => Step::Sweep,
-            None => rollback::next(seen),
+            None => install_or_roll_back(seen),
         },
+    }
+}
+
+fn install_or_roll_back(seen: &Observed) -> Step {
+    let step = install(seen);
+    if let Some(action) = rollback::due(seen, &step) {
+        return Step::Rollback(action);
+    }
+    if step == Step::Stop(StopReason::Ready) { ready(seen) } else { step }
+}
+
+/// Returns the step once the target is as desired.
+fn ready(seen: &Observed) -> Step {
+    if seen.awaits_news() {
+        // Health from before the apply says nothing about the applied objects.
+        Step::Stop(StopReason::Progressing(seen.unreported()))
+    } else if seen.tests_due {
+        Step::Test
+    } else {
+        Step::Stop(rollback::stop_reason(seen.rollback))
     }
 }
 
@@ -71,23 +92,17 @@ fn install(seen: &Observed) -> Step {
 
 /// Records a refused release as failed.
 fn refused(seen: &Observed, fault: Failure) -> Step {
-    if seen.history.failed {
-        Step::Record(ReleaseStatus::Failed)
-    } else {
-        Step::Stop(StopReason::Failed(fault))
-    }
+    let step = history::due(&seen.history, ApplyResult::Refused);
+    step.unwrap_or(Step::Stop(StopReason::Failed(fault)))
 }
 
-/// Records the release once all its objects exist. As in Helm without `--wait`, they need not be healthy.
+/// Records the release once it is applied.
 fn record(seen: &Observed) -> Option<Step> {
-    if !seen.history.deployed || !seen.is_complete() {
+    if !seen.is_complete() {
         return None;
     }
-    match (&seen.history.failure, seen.content) {
-        (Some(failure), _) => Some(Step::Stop(StopReason::Failed(failure.clone()))),
-        (None, Content::Loaded) => Some(Step::Record(ReleaseStatus::Deployed)),
-        (None, Content::Recorded | Content::Stale) => Some(Step::Load),
-    }
+    let is_loaded = seen.content == Content::Loaded;
+    history::due(&seen.history, ApplyResult::Complete { is_loaded })
 }
 
 /// Returns the failure of a component with refused objects: the first one. Failures that can be resolved sooner or by

@@ -10,13 +10,10 @@ mod dry_run;
 mod executor;
 mod existing_installation;
 mod health;
-mod history;
 mod load;
 mod prune;
 mod removal;
 mod resolve;
-mod revisions;
-mod rollback;
 mod terminating_namespaces;
 mod values;
 
@@ -31,7 +28,9 @@ use kyma_object_set::{CallError, Identity, Ownership, Protection};
 use kyma_sdk::{Context, Failure};
 use kyma_targets::Contact;
 
-use crate::actions::{hooks, test};
+use crate::actions::outcome::StepOutcome;
+use crate::actions::rollback::progress::RollbackProgress;
+use crate::actions::{hooks, rollback, test};
 use crate::component_key::ComponentKey;
 use crate::deleter::GatedDeleter;
 use crate::effects;
@@ -46,7 +45,7 @@ use crate::report::{ReconcileResult, StatusSummary};
 use crate::watch_wait::{WATCH_SYNC_TIMEOUT, WatchWait};
 
 pub(crate) use apply::has_component;
-use executor::{Executor, StepOutcome};
+use executor::Executor;
 
 /// Maximum number of steps of one pass. Each step occurs once or twice for both installation and rollback, so more
 /// are a bug.
@@ -104,12 +103,9 @@ impl<'a> Pass<'a> {
             received,
             done,
             begun,
-            retried: false,
+            rollback: RollbackProgress::default(),
         };
-        if rollback::is_obsolete(&pass) {
-            pass.state.recorded.failed_revision = None;
-            pass.state.loaded = None;
-        }
+        rollback::drop_obsolete_failure(&mut pass);
         pass.set_module_version();
         pass.note_overridden();
         pass.rescope();
@@ -118,8 +114,8 @@ impl<'a> Pass<'a> {
     }
 
     /// Sets the module version that applied objects carry.
-    fn set_module_version(&mut self) {
-        self.ownership.version = observe::rollback::module_version(self).unwrap_or_default();
+    pub(crate) fn set_module_version(&mut self) {
+        self.ownership.version = rollback::module_version(self).unwrap_or_default();
     }
 
     /// Notes the key paths at which overrides replace the user's values.
@@ -158,7 +154,7 @@ impl<'a> Pass<'a> {
                 Ok(StepOutcome::ContinueAfterEvent) => steps = 0..MAX_STEPS,
                 Ok(StepOutcome::Stop(stop_reason)) => return Ok((stop_reason, seen)),
                 Err(failure) if executor.is_dry_run() => return Err(failure),
-                Err(failure) if loads_desired && self.end_failed_retry(&failure) => {}
+                Err(failure) if loads_desired && rollback::end_failed_retry(self, &failure) => {}
                 Err(failure) => {
                     let seen = observe::observe(self);
                     return Ok((self.stop_after(failure), seen));
@@ -218,10 +214,7 @@ impl<'a> Pass<'a> {
         self.clear_prune_baseline(seen);
         self.retain_ownership_requests(seen);
         self.settle_sent(seen);
-        if stop_reason == StopReason::Ready {
-            // The release that failed before is Ready now.
-            self.state.recorded.failed_revision = None;
-        }
+        self.state.recorded.rollback.note_end(&stop_reason);
         let missing = MissingKinds::of(&self, seen);
         self.note_awaited_kinds(seen, &missing);
         if seen.default_seen {

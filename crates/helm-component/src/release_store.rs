@@ -14,7 +14,7 @@ use crate::state_secret::StateSecret;
 pub(crate) mod renders;
 pub(crate) mod slot;
 
-use slot::{Data, MAX_REVISIONS, MAX_SLOT_SECRETS, Slot};
+use slot::{Data, MAX_REVISIONS, MAX_SLOT_SECRETS, Part, PartKind, RevisionCriteria, Slot};
 
 /// The Secrets with a component's revisions.
 pub(crate) struct ReleaseStore {
@@ -84,6 +84,45 @@ impl ReleaseStore {
         }
         Ok(())
     }
+
+    /// Stores a part of a revision with this render, beside its other parts.
+    ///
+    /// # Errors
+    /// If the hub does not answer, or does not accept a write.
+    pub(crate) async fn store_part(
+        &self,
+        criteria: &RevisionCriteria,
+        kind: PartKind,
+        part: Part,
+        render: Option<&str>,
+    ) -> Result<(), Failure> {
+        let slots = self.read().await?;
+        let at = criteria.slot_for(&slots, kind, &part.revision, render);
+        let mut slot = criteria.reduced(&slots, &slots[at]);
+        slot.set(kind, part);
+        self.write(at, slot).await
+    }
+
+    /// Discards the parts of this kind, except those of the revision `kept`.
+    ///
+    /// # Errors
+    /// If the hub does not answer, or does not accept a write.
+    pub(crate) async fn discard_parts(
+        &self,
+        criteria: &RevisionCriteria,
+        kind: PartKind,
+        kept: Option<&str>,
+    ) -> Result<(), Failure> {
+        let slots = self.read().await?;
+        for (at, slot) in slots.iter().enumerate() {
+            if slot.part(kind).is_some_and(|part| Some(&*part.revision) != kept) {
+                let mut slot = criteria.reduced(&slots, slot);
+                slot.take(kind);
+                self.write(at, slot).await?;
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -94,7 +133,6 @@ mod tests {
     use serde_json::{Value, json};
     use testbed::{Answer, RequestMatcher, ScriptedServer};
 
-    use super::slot::{Part, PartKind};
     use super::*;
 
     const SECRETS: &str = "/api/v1/namespaces/hub/secrets/";

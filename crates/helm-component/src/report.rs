@@ -6,6 +6,7 @@ use kyma_api::condition::Condition;
 use kyma_api::{ErrorClass, FreeForm, Reason, State};
 use kyma_sdk::{Failure, Progress, Removal, Wait};
 
+use crate::actions::rollback::{self, RollbackReport};
 use crate::actions::test;
 use crate::deadline::Deadline;
 use crate::observe::{self, MissingKinds};
@@ -15,12 +16,10 @@ use crate::watch_wait::WATCH_SYNC_TIMEOUT;
 
 mod conditions;
 mod fields;
-mod rollback;
 mod words;
 
 use conditions::{applied, dependencies, healthy, rendered};
 use fields::{fields, version};
-use rollback::RollbackReport;
 pub(crate) use words::list;
 use words::{
     flapping_message, missing_message, newer_installation_message, newer_message, stray_message,
@@ -105,7 +104,7 @@ impl StatusSummary {
             dependencies(missing),
             healthy(seen, stop_reason),
         ];
-        conditions.extend(rollback::rollback_available(pass));
+        conditions.extend(rollback::available(pass));
         conditions.extend(test::condition(pass));
         Self {
             conditions,
@@ -126,7 +125,7 @@ impl StatusSummary {
             silent: silent.then_some(SILENT_GROUP_DISCOVERY_INTERVAL),
             was_ready: seen.content == Content::Recorded && observe::was_ready(pass),
             rollback: RollbackReport::of(pass, seen),
-            again: rollback::again(pass).into_iter().chain(test::retry_pause(pass)).min(),
+            again: rollback::retry_delay(pass).into_iter().chain(test::retry_pause(pass)).min(),
             renders_with_kinds: pass.state.render_awaits_kinds,
         }
     }
@@ -232,7 +231,10 @@ impl StatusSummary {
                 let soon = delay.into_iter().chain(self.hook).min();
                 soon.map_or_else(|| Progress::ready(""), |soon| Progress::ready("").again_after(soon))
             }
-            StopReason::RolledBack => Progress::stopped(self.rolled_back()),
+            StopReason::RolledBack => {
+                let delays = [self.hook, self.again];
+                Progress::stopped(RollbackReport::rolled_back(self.rollback.as_ref(), delays))
+            }
             StopReason::WaitingForSync => {
                 Progress::working("waiting for the first observation of the target").again_after(sync_pause)
             }

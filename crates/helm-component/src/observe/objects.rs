@@ -6,7 +6,8 @@ use kyma_object_set::drift;
 use kyma_object_set::{Identity, Kinds};
 
 use super::health::HealthContext;
-use super::{health, is_manager, rollback};
+use super::{health, is_manager};
+use crate::actions::rollback;
 use crate::expressions;
 use crate::pass::Pass;
 use crate::plan::{Content, ObjectState};

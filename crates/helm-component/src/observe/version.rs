@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use kyma_object_set::{Identity, Object};
 use semver::Version;
 
-use super::rollback;
+use crate::actions::rollback;
 use crate::confirmed::{ALLOW_DOWNGRADE, is_confirmed};
 use crate::content::Inputs;
 use crate::pass::Pass;

@@ -8,7 +8,9 @@ use kyma_object_set::drift::Drift;
 use kyma_object_set::{Identity, Inventory};
 use kyma_sdk::Failure;
 
+use crate::actions::history::due::HistoryDue;
 use crate::actions::hooks::due::HooksDue;
+use crate::actions::rollback::state::ObservedRollback;
 use crate::deadline::Deadline;
 
 /// Operation that the component's spec requests.
@@ -114,31 +116,6 @@ pub enum ExistingInstallation {
     UnknownVersion(String),
 }
 
-/// State of a rollback.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum RollbackState {
-    /// No rollback is possible, or none is enabled.
-    #[default]
-    None,
-    /// Another release was Ready before and is stored.
-    Available,
-    /// The stored release replaces the failed one.
-    Active,
-    /// A rollback took place, and the failed release is to be tried again.
-    RetryDue,
-}
-
-/// Helm's records of the release that must be written.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct HistoryDue {
-    /// The installed revision is not recorded as deployed.
-    pub deployed: bool,
-    /// The loaded content has no record; it is recorded as failed if it fails.
-    pub failed: bool,
-    /// Why it could not be recorded in this pass.
-    pub failure: Option<Failure>,
-}
-
 /// Everything that the next decision needs.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
 #[derive(Debug, Clone)]
@@ -159,10 +136,8 @@ pub struct Observed {
     pub hooks: HooksDue,
     /// Helm release records that have to be written.
     pub history: HistoryDue,
-    /// State of a rollback.
-    pub rollback: RollbackState,
-    /// Whether the Ready release must be stored, or the stored one discarded.
-    pub rollback_target_due: bool,
+    /// State of a rollback and of its target.
+    pub rollback: ObservedRollback,
     /// Whether the user requested the chart's tests and this pass has not handled the request.
     pub tests_due: bool,
     /// Desired objects; for recorded content, those of the inventory.
@@ -290,8 +265,7 @@ impl Observed {
     /// Reports whether the health of newly applied objects must be awaited, not only that of earlier ones. A
     /// correction of drift in a healthy component need not be.
     pub fn awaits_news(&self) -> bool {
-        (self.awaited || self.rollback_target_due || self.rollback != RollbackState::None)
-            && !self.unreported().is_empty()
+        (self.awaited || self.rollback.needs_current_health()) && !self.unreported().is_empty()
     }
 
     /// Returns the objects that count and are not healthy.

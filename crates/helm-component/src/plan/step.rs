@@ -5,6 +5,8 @@ use kyma_helm::storage::ReleaseStatus;
 use kyma_object_set::Identity;
 use kyma_sdk::Failure;
 
+use crate::actions::rollback::state::RollbackAction;
+
 /// One step of a reconcile.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
@@ -40,12 +42,8 @@ pub enum Step {
     DefaultResource,
     /// Read whether the default custom resource still exists.
     ConfirmDefaultResource,
-    /// Store the Ready release, or discard the stored one.
-    StoreRollbackTarget,
-    /// Roll back to the stored release, since the desired one failed for this reason.
-    RollBack(Failure),
-    /// Try the failed release again.
-    Retry,
+    /// Execute one step of a rollback, or of the preparation for one.
+    Rollback(RollbackAction),
     /// Run the chart's tests, as far as possible without waiting.
     Test,
     /// Execute one step of the removal.

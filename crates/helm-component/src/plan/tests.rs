@@ -9,7 +9,6 @@ mod faults;
 mod kinds;
 mod release;
 mod removal;
-mod rollback;
 
 pub(crate) fn id(group: &str, kind: &str, name: &str) -> Identity {
     Identity::new(group, kind, Some("here"), name)
@@ -59,8 +58,7 @@ pub(crate) fn fresh(objects: Vec<ObjectState>) -> Observed {
         namespace_ready: true,
         hooks: HooksDue::default(),
         history: HistoryDue::default(),
-        rollback: RollbackState::None,
-        rollback_target_due: false,
+        rollback: ObservedRollback::default(),
         tests_due: false,
         objects,
         applied: false,
@@ -502,4 +500,17 @@ fn the_cause_of_a_delay_is_read_once_and_reported() {
     seen.objects[0].why = "Pod d-1: container main: ImagePullBackOff".to_owned();
     let named = format!("{} (Pod d-1: container main: ImagePullBackOff)", deployment());
     assert_eq!(next(&seen), Step::Stop(StopReason::Progressing(vec![named])));
+}
+
+#[test]
+fn news_are_awaited_only_of_what_counts_and_was_applied() {
+    let mut seen = running(vec![ObjectState { health_is_old: true, counts: false, ..object(deployment()) }]);
+    seen.awaited = true;
+    assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
+    seen.deadline = Deadline { waited: 9, limit: Some(9) };
+    seen.objects[0].counts = true;
+    assert!(
+        matches!(next(&seen), Step::Stop(StopReason::Progressing(_))),
+        "the watch is late, not the object"
+    );
 }

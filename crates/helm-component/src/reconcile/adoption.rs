@@ -15,8 +15,8 @@ use kyma_sdk::{Failure, WatchSpec, find_object};
 use serde_json::json;
 
 use super::apply::PARALLEL;
-use super::{Pass, failure, history};
-use crate::actions::hooks;
+use super::{Pass, failure};
+use crate::actions::{history, hooks};
 use crate::blocking::run_blocking;
 use crate::plan::Observed;
 use crate::release::Release;

@@ -6,16 +6,17 @@ use std::time::Duration;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use kyma_api::{CreatedResource, FreeForm, Reason, ReleaseRecord};
+use kyma_api::{CreatedResource, FreeForm, Reason};
 use kyma_helm::hooks::Event;
 use kyma_object_set::{DryRun, Identity, remove};
 use kyma_sdk::Failure;
 use tokio::time::Instant;
 
-use super::executor::{Executor, StepOutcome};
+use super::executor::Executor;
 use super::prune::unconfirmed;
 use super::{Pass, default_resource, failure};
 use crate::actions::hooks;
+use crate::actions::outcome::StepOutcome;
 use crate::dry_run_result::DryRunResult;
 use crate::plan::{Observed, StopReason};
 
@@ -42,13 +43,6 @@ impl Pass<'_> {
         self.cluster.dry_run = Some(Arc::clone(&state.sent));
         let (stop_reason, seen) = Box::pin(self.steps(&mut Executor::DryRun(&mut state))).await?;
         Ok(state.end(self, &seen, stop_reason))
-    }
-
-    /// Counts Helm's record of the release as written, since it is no object of the chart.
-    pub(super) fn count_as_recorded(&mut self) {
-        self.done.history_tried = true;
-        let digest = self.state.loaded.as_ref().map(|loaded| loaded.release.clone()).unwrap_or_default();
-        self.state.recorded.release_record = Some(ReleaseRecord { digest, ..ReleaseRecord::default() });
     }
 
     /// Returns the default custom resource and the object to create; no object if it exists already.

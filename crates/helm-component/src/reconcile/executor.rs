@@ -7,7 +7,8 @@ use kyma_sdk::Failure;
 
 use super::Pass;
 use super::dry_run::DryRunState;
-use crate::actions::{hooks, test};
+use crate::actions::outcome::StepOutcome;
+use crate::actions::{history, hooks, rollback, test};
 use crate::plan::{Observed, Step, StopReason};
 
 /// Message of a dry run that the plan does not end.
@@ -36,16 +37,6 @@ impl Executor<'_> {
     }
 }
 
-/// Outcome of a step that did not fail.
-pub(super) enum StepOutcome {
-    /// The plan decides on the next step.
-    Continue,
-    /// The plan decides on the next step, after an event: earlier steps do not count towards the limit.
-    ContinueAfterEvent,
-    /// The pass ends.
-    Stop(StopReason),
-}
-
 impl Pass<'_> {
     /// Executes one step. A failure that the plan decides on is stored in `Pass::done`; any other one is returned and
     /// ends the pass. A step that is not defined for both executors does not compile.
@@ -63,7 +54,6 @@ impl Pass<'_> {
             (Step::ReadExistingInstallation, _) => self.read_existing_installation().await?,
             (Step::FindHelmRelease, _) => self.find_helm_release().await?,
             (Step::Apply, _) => self.apply(seen).await?,
-            (Step::Retry, _) => self.retry().await?,
             (Step::Sweep, _) => self.sweep().await?,
             (Step::Judge, _) => self.judge_health(seen).await?,
             (Step::Namespace, Executor::Real) => self.namespace().await?,
@@ -82,19 +72,15 @@ impl Pass<'_> {
             }
             (Step::Prune(surplus), Executor::Real) => self.prune(surplus, seen).await,
             (Step::Prune(surplus), Executor::DryRun(state)) => state.prune(self, &surplus, seen).await,
-            (Step::Record(status), Executor::Real) => self.record_release(status).await,
-            (Step::Record(_), Executor::DryRun(_)) => self.count_as_recorded(),
+            (Step::Record(status), executor) => history::run(self, status, executor.is_dry_run()).await,
             (Step::DefaultResource, Executor::Real) => self.default_resource().await?,
             (Step::DefaultResource, Executor::DryRun(state)) => {
                 return Ok(state.default_resource(self).await);
             }
             (Step::ConfirmDefaultResource, Executor::Real) => self.confirm_default_resource().await,
             (Step::ConfirmDefaultResource, Executor::DryRun(_)) => self.done.default_confirmed = true,
-            (Step::StoreRollbackTarget, Executor::Real) => self.store_rollback_target().await,
-            (Step::StoreRollbackTarget, Executor::DryRun(_)) => self.done.rollback_target = Some(Ok(())),
-            (Step::RollBack(failure), Executor::Real) => self.roll_back(failure).await?,
-            (Step::RollBack(failure), Executor::DryRun(_)) => {
-                return Ok(StepOutcome::Stop(StopReason::Failed(failure)));
+            (Step::Rollback(action), executor) => {
+                return Box::pin(rollback::run(self, action, executor.is_dry_run())).await;
             }
             (Step::Test, Executor::Real) => test::run_requested(self).await,
             (Step::Test, Executor::DryRun(_)) => test::count_as_run(self),

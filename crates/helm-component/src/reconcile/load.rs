@@ -11,20 +11,18 @@ use kyma_object_set::{GroupKind, Identity};
 use kyma_sdk::{Context, Failure};
 
 use super::{Pass, values};
-use crate::actions::test;
+use crate::actions::{rollback, test};
 use crate::blocking::run_blocking;
 use crate::content::{InstalledRelease, LoadFailure, LoadedContent};
 use crate::injection;
 use crate::inventory_status::{check_packed, large_record};
 use crate::memory::ComponentState;
 use crate::observe;
-use crate::observe::rollback::active_target;
 use crate::pass::Shared;
 use crate::reader::Reader;
 use crate::referenced;
 use crate::render_store::RenderStore;
 use crate::report::list;
-use crate::rollback;
 use crate::source;
 use crate::target_cache::Judging;
 use crate::verify::{self, Secrets};
@@ -85,8 +83,8 @@ impl Pass<'_> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         let injects = inputs.additions.injectable.is_some();
         self.state.render_awaits_kinds = false;
-        let mut loaded = match active_target(self).cloned() {
-            Some(target) => self.load_rollback_target(&target).await?,
+        let mut loaded = match rollback::active_target(self).cloned() {
+            Some(target) => rollback::load_target(self, &target).await?,
             None => match self.load_desired().await {
                 Ok(loaded) => loaded,
                 Err(LoadFailure { failure, awaits_kinds }) => {
@@ -111,6 +109,18 @@ impl Pass<'_> {
         Ok(loaded)
     }
 
+    /// Returns the desired content; loads it if necessary.
+    pub(crate) async fn desired_content(&mut self) -> Result<LoadedContent, Failure> {
+        let desired = rollback::desired_inputs(self);
+        let held = self.state.loaded.as_ref().filter(|loaded| Some(&*loaded.inputs) == desired);
+        if let Some(loaded) = held {
+            return Ok(loaded.clone());
+        }
+        self.state.loaded = Some(self.loaded().await?);
+        self.rescope();
+        self.state.loaded.clone().ok_or_else(|| Failure::new(Reason::Internal, "the loaded content was lost"))
+    }
+
     /// Loads the content that the spec requests from its source.
     async fn load_desired(&self) -> Result<LoadedContent, LoadFailure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
@@ -126,7 +136,7 @@ impl Pass<'_> {
         // The watch may lag behind this process's writes, and a dry run has no watch.
         let asks = self.state.has_stored_render || self.context.is_dry_run();
         let may_be = |name: &str| asks || self.shared.hub_secrets.revision(name).is_some();
-        let mut criteria = self.revision_criteria();
+        let mut criteria = self.state.recorded.revision_criteria();
         if component.spec.source.verify.is_some() {
             criteria.renders = criteria.renders.with_signatures(&self.state.renders_made);
         }
@@ -135,9 +145,7 @@ impl Pass<'_> {
             .with_tests(test::is_requested(self));
         let mut loaded =
             sources.load(component, inputs, &self.kinds, installed, access, &render_store).await?;
-        if let Some(failed) = self.state.recorded.failed_revision.as_ref().filter(|failed| failed.retrying) {
-            loaded.release = rollback::attempt_digest(&loaded.release, failed);
-        }
+        loaded.release = self.state.recorded.rollback.attempted_release(loaded.release);
         Ok(loaded)
     }
 

@@ -11,12 +11,11 @@ use kyma_object_set::{Entry, Identity, Inventory, KeepReason, Object, ObjectSet,
 use kyma_sdk::Failure;
 
 use super::{Pass, failure};
-use crate::actions::hooks;
+use crate::actions::{hooks, rollback};
 use crate::component_key::ComponentKey;
 use crate::confirmed::{ALLOW_SHRINK, is_confirmed};
 use crate::content::LoadedContent;
 use crate::memory::LEFT_OBJECTS_PREFIX;
-use crate::observe::rollback;
 use crate::ownership_requests::TargetScope;
 use crate::plan::{Content, Observed};
 

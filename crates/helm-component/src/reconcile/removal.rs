@@ -11,7 +11,7 @@ use kyma_object_set::{Identity, Inventory, order, remove};
 use kyma_sdk::{Blocking, Failure, WatchSpec, find_blockers};
 
 use super::{Pass, failure};
-use crate::actions::hooks;
+use crate::actions::{history, hooks};
 use crate::inventory_status::InventoryEncoding;
 use crate::memory::RecordedStatus;
 use crate::ownership_requests::TargetScope;
@@ -100,7 +100,7 @@ impl Pass<'_> {
             }
         }
         let is_over = left.as_ref().is_ok_and(Vec::is_empty);
-        let forgotten = if is_over { self.forget_release().await } else { Ok(()) };
+        let forgotten = if is_over { history::forget(self).await } else { Ok(()) };
         self.done.removal = Some(forgotten.and(left));
     }
 

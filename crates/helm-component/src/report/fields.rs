@@ -3,9 +3,9 @@
 use kyma_api::{Adoption, Digests, FreeForm};
 use serde_json::json;
 
+use crate::actions::{history, rollback};
 use crate::content::Inputs;
 use crate::memory::RecordedStatus;
-use crate::observe;
 use crate::pass::Pass;
 use crate::plan::{Observed, Operation};
 
@@ -14,9 +14,9 @@ const MAX_LISTED_OBJECTS: usize = 20;
 
 /// Returns the desired version, or that of the rollback target: of the module, or of the chart without a module.
 pub(super) fn version(pass: &Pass<'_>) -> Option<String> {
-    let target = || observe::rollback::active_target(pass).map(|target| target.version.clone());
+    let target = || rollback::active_target(pass).map(|target| target.version.clone());
     let desired = || pass.inputs.as_ref().ok().and_then(Inputs::chart_version).map(str::to_owned);
-    observe::rollback::module_version(pass).or_else(target).or_else(desired)
+    rollback::module_version(pass).or_else(target).or_else(desired)
 }
 
 /// Returns the digests of the installed content. While surplus objects remain, the digest of the inputs is left out,
@@ -44,26 +44,19 @@ pub(super) fn fields(pass: &Pass<'_>, seen: &Observed, complete: bool, inventory
         "releaseName": release_name,
         "revision": recorded.revision,
         "adopted": adoption(recorded),
-        "releaseRecord": recorded.release_record.as_ref().filter(|_| is_recorded(pass)),
-        "rollbackTarget": recorded.rollback_target,
-        "failedRevision": recorded.failed_revision,
+        "releaseRecord": history::reported_record(pass),
         "overridden": overridden.map(|paths| paths.iter().take(100).collect::<Vec<_>>()),
         "valuesFrom": values_from,
     });
     let serde_json::Value::Object(mut fields) = fields else { return FreeForm::new() };
     fields.extend(recorded.hooks.fields());
+    fields.extend(recorded.rollback.fields());
     fields.extend(inventory);
     // Only applied content counts as attempted, and only until all of it is applied.
     if complete || pass.done.applied {
         fields.insert("attemptedVersion".to_owned(), json!(version(pass).filter(|_| !complete)));
     }
     fields
-}
-
-/// Reports whether the spec requests Helm release records.
-fn is_recorded(pass: &Pass<'_>) -> bool {
-    let release = pass.context.resource.spec.release.as_ref();
-    release.is_some_and(|release| release.history.is_some())
 }
 
 /// Returns the adoption with the objects that differ.

@@ -31,7 +31,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::stored_release::tests::hook;
+    use crate::actions::rollback::stored_release::tests::hook;
 
     #[test]
     fn skipped_hooks_are_noted_except_tests() {

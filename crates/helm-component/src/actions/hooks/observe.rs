@@ -5,8 +5,8 @@ use kyma_helm::hooks::{self, ReleaseHooks};
 
 use super::due::HooksDue;
 use super::release::release_hooks;
+use crate::actions::rollback;
 use crate::content::LoadedContent;
-use crate::observe::rollback;
 use crate::pass::Pass;
 use crate::plan::Content;
 

@@ -10,6 +10,7 @@ use kyma_sdk::Failure;
 use super::observe::loaded_release;
 use super::run::{Outcome, checkpoint_record, run};
 use super::stored;
+use crate::actions::rollback::read_stored_release;
 use crate::blocking::{run_blocking, run_blocking_if_large};
 use crate::content::LoadedContent;
 use crate::objects::PreparedObjects;
@@ -83,14 +84,14 @@ async fn load(pass: &mut Pass<'_>, content: &str) -> Result<Arc<PreparedObjects>
         return Ok(Arc::new(PreparedObjects { objects: vec![], hooks, warnings: vec![] }));
     }
     let digests = pass.state.recorded.digests.clone();
-    let target = pass.state.recorded.rollback_target.clone();
+    let target = pass.state.recorded.rollback.target().cloned();
     let is_of = |source: &str, values: &str| stored::is_of(&digests, source, values);
     let is_installed = |target: &RollbackTarget| {
         let (source, values) = (target.digests.source.as_deref(), target.digests.values.as_deref());
         source.zip(values).is_some_and(|(source, values)| is_of(source, values))
     };
     if let Some(target) = target.filter(|target| target.message.is_none() && is_installed(target))
-        && let Ok(loaded) = pass.read_stored_release(&target).await?
+        && let Ok(loaded) = read_stored_release(pass, &target).await?
     {
         return Ok(loaded.prepared);
     }
@@ -162,7 +163,9 @@ pub(crate) async fn checkpoint_removal_hooks(
     if let Some(packed) = packed {
         let part = Part::new(&loaded.release, packed);
         pass.state.removal_hooks.stored_digest = Some(part.sha256.clone());
-        pass.store_part(PartKind::Hooks, part, loaded.render.as_deref()).await?;
+        let criteria = pass.state.recorded.revision_criteria();
+        let render = loaded.render.as_deref();
+        pass.release_store().store_part(&criteria, PartKind::Hooks, part, render).await?;
     }
     pass.state.removal_hooks.stored_release = has.then(|| loaded.release.clone());
     Ok(stored)
@@ -176,7 +179,8 @@ pub(crate) async fn discard_removal_hooks(pass: &Pass<'_>, stored: StoredHooks) 
         StoredHooks::Replaced => begun,
         StoredHooks::Removed => None,
     };
-    let discarded = match pass.discard_parts(PartKind::Hooks, kept).await {
+    let criteria = pass.state.recorded.revision_criteria();
+    let discarded = match pass.release_store().discard_parts(&criteria, PartKind::Hooks, kept).await {
         Ok(()) => empty_former_secret(pass).await,
         failed => failed,
     };

@@ -76,8 +76,8 @@ pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::actions::rollback::stored_release::tests::hook;
     use crate::objects::PreparedObjects;
-    use crate::stored_release::tests::hook;
 
     pub(crate) fn loaded() -> LoadedContent {
         let hooks = ["pre-delete", "pre-install", "post-delete"];

@@ -3,16 +3,16 @@
 use jiff::Timestamp;
 use kyma_api::{Digests, RollbackTarget};
 
+use super::failed_revision::{time_until_retry, version};
+use super::record::is_enabled;
+use super::state::{ObservedRollback, RollbackState};
 use crate::pass::Pass;
-use crate::plan::{Content, Operation, RollbackState};
-use crate::rollback::{self, is_enabled};
+use crate::plan::{Content, Operation};
 
 /// Returns the rollback target, while the spec still has the release that failed.
 pub(crate) fn active_target<'a>(pass: &'a Pass<'_>) -> Option<&'a RollbackTarget> {
-    let failed = pass.state.recorded.failed_revision.as_ref().filter(|failed| !failed.retrying)?;
     let inputs = pass.inputs.as_ref().ok()?;
-    let holds = is_enabled(&pass.context.resource.spec) && failed.inputs_digest == inputs.digest;
-    target(pass).filter(|_| holds)
+    pass.state.recorded.rollback.active_target(&pass.context.resource.spec, &inputs.digest)
 }
 
 /// Returns the digest of the inputs of the desired objects.
@@ -27,17 +27,29 @@ pub(crate) fn module_version(pass: &Pass<'_>) -> Option<String> {
     Some(active_target(pass).map_or_else(|| module.version.clone(), |target| target.version.clone()))
 }
 
-/// Returns the state of a rollback.
-pub(super) fn state(pass: &Pass<'_>, content: Content) -> RollbackState {
+/// Forgets the revision that failed, if the component no longer requests it.
+pub(crate) fn drop_obsolete_failure(pass: &mut Pass<'_>) {
+    let Ok(inputs) = &pass.inputs else { return };
+    if pass.state.recorded.rollback.is_obsolete(&pass.context.resource.spec, &inputs.digest) {
+        pass.state.recorded.rollback.failed = None;
+        pass.state.loaded = None;
+    }
+}
+
+/// Returns the observed state of a rollback.
+pub(crate) fn observed(pass: &Pass<'_>, content: Content) -> ObservedRollback {
+    ObservedRollback { state: state(pass, content), is_store_due: is_store_due(pass) }
+}
+
+fn state(pass: &Pass<'_>, content: Content) -> RollbackState {
     if pass.operation == Operation::Remove {
         return RollbackState::None;
     }
     let recorded = &pass.state.recorded;
     if active_target(pass).is_some() {
-        let failed = recorded.failed_revision.as_ref();
-        let is_due =
-            failed.is_some_and(|failed| rollback::time_until_retry(failed, Timestamp::now()).is_none());
-        let again = (is_due || pass.context.is_requested()) && !pass.retried;
+        let failed = recorded.rollback.failed.as_ref();
+        let is_due = failed.is_some_and(|failed| time_until_retry(failed, Timestamp::now()).is_none());
+        let again = (is_due || pass.context.is_requested()) && !pass.rollback.is_retried;
         return if again { RollbackState::RetryDue } else { RollbackState::Active };
     }
     let loaded = pass.state.loaded.as_ref();
@@ -50,20 +62,19 @@ pub(super) fn state(pass: &Pass<'_>, content: Content) -> RollbackState {
         let Digests { source, values, .. } = &target.digests;
         current.is_some() && current != source.as_deref().zip(values.as_deref())
     };
-    let is_available = is_enabled(&pass.context.resource.spec) && target(pass).is_some_and(is_other);
+    let is_available =
+        is_enabled(&pass.context.resource.spec) && recorded.rollback.stored_target().is_some_and(is_other);
     if is_available { RollbackState::Available } else { RollbackState::None }
 }
 
 /// Reports whether the installed release must be stored, or the stored one discarded. Independent of its health.
-pub(super) fn rollback_target_due(pass: &Pass<'_>) -> bool {
-    if pass.operation == Operation::Remove
-        || pass.done.rollback_target.is_some()
-        || active_target(pass).is_some()
+fn is_store_due(pass: &Pass<'_>) -> bool {
+    if pass.operation == Operation::Remove || pass.rollback.stored.is_some() || active_target(pass).is_some()
     {
         return false;
     }
     let recorded = &pass.state.recorded;
-    match &recorded.rollback_target {
+    match &recorded.rollback.target {
         target if is_enabled(&pass.context.resource.spec) => {
             // Objects that were taken over unchanged differ from the render.
             recorded.inventory.left_as_is().next().is_none()
@@ -79,11 +90,9 @@ fn is_of(target: &RollbackTarget, digests: &Digests) -> bool {
     is_known && target.digests.inputs == digests.inputs && target.digests.objects == digests.objects
 }
 
-/// Returns the rollback target, if its objects are stored.
-fn target<'a>(pass: &'a Pass<'_>) -> Option<&'a RollbackTarget> {
-    pass.state
-        .recorded
-        .rollback_target
-        .as_ref()
-        .filter(|target| target.message.is_none() && target.digests.inputs.is_some())
+/// Returns the version of the content with this digest, for messages.
+pub(super) fn version_of(pass: &Pass<'_>, digest: &str) -> String {
+    let spec = &pass.context.resource.spec;
+    let source = pass.inputs.as_ref().map_or(&spec.source, |inputs| &inputs.source);
+    version(spec, source, digest)
 }

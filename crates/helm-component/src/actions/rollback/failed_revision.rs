@@ -1,9 +1,9 @@
-//! State of a release that failed and was rolled back. Pure.
+//! Record of a release that failed, its retries, and messages about it. Pure.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kyma_api::{Backoff, FailedRevision, HelmComponentSpec, Reason, RollbackMode, RollbackTarget, Source};
+use kyma_api::{Backoff, FailedRevision, HelmComponentSpec, Reason, RollbackTarget, Source};
 use kyma_sdk::Failure;
 use serde_json::json;
 
@@ -16,14 +16,9 @@ const MAX_MESSAGE_CHARS: usize = 1024;
 /// Length of a digest that replaces a version, in characters.
 const DIGEST_CHARS: usize = 19;
 
-/// Reports whether a component rolls back to the release that was Ready.
-pub(crate) fn is_enabled(spec: &HelmComponentSpec) -> bool {
-    spec.rollback.as_ref().is_some_and(|rollback| rollback.mode == RollbackMode::OnFailure)
-}
-
 /// Returns the version of the content of a source with a resolved range, for messages: the version of module or
 /// chart, or the beginning of the digest.
-pub(crate) fn version(spec: &HelmComponentSpec, of: &Source, source: &str) -> String {
+pub(super) fn version(spec: &HelmComponentSpec, of: &Source, source: &str) -> String {
     let module = spec.module.as_ref().map(|module| module.version.clone());
     let ocm = of.ocm.as_ref().map(|ocm| ocm.version.clone());
     let chart = of.chart.as_ref().and_then(|chart| chart.version.clone());
@@ -32,7 +27,7 @@ pub(crate) fn version(spec: &HelmComponentSpec, of: &Source, source: &str) -> St
 }
 
 /// Returns the record of a release that failed now, for the first time or again.
-pub(crate) fn failed(
+pub(super) fn failed(
     before: Option<&FailedRevision>,
     inputs: &str,
     version: String,
@@ -59,13 +54,13 @@ fn next_retry(failed: &FailedRevision) -> Option<Timestamp> {
 }
 
 /// Returns the remaining time until the retry; `None` if it is due, or the record cannot be read.
-pub(crate) fn time_until_retry(failed: &FailedRevision, now: Timestamp) -> Option<Duration> {
+pub(super) fn time_until_retry(failed: &FailedRevision, now: Timestamp) -> Option<Duration> {
     let left = Duration::try_from(next_retry(failed)?.duration_since(now)).ok();
     left.filter(|left| !left.is_zero())
 }
 
 /// Returns the digest that identifies one rollback or retry of a release, so that hooks run again.
-pub(crate) fn attempt_digest(release: &str, failed: &FailedRevision) -> String {
+pub(super) fn attempt_digest(release: &str, failed: &FailedRevision) -> String {
     let FailedRevision { inputs_digest, last_failure_time, attempts, .. } = failed;
     content::digest(&[json!([release, inputs_digest, last_failure_time, attempts]).to_string().as_bytes()])
 }
@@ -82,13 +77,13 @@ fn names(failed: &FailedRevision, target: &RollbackTarget) -> (String, String) {
 }
 
 /// Returns the beginning of all messages during a rollback.
-pub(crate) fn in_progress(failed: &FailedRevision, target: &RollbackTarget) -> String {
+pub(super) fn in_progress(failed: &FailedRevision, target: &RollbackTarget) -> String {
     let (desired, back) = names(failed, target);
     format!("{desired} failed ({}), and the operator rolls back to {back}", failed.reason)
 }
 
 /// Returns the failure to report after a completed rollback; it stays equal until something changes.
-pub(crate) fn rolled_back(failed: &FailedRevision, target: &RollbackTarget, now: Timestamp) -> Failure {
+pub(super) fn rolled_back(failed: &FailedRevision, target: &RollbackTarget, now: Timestamp) -> Failure {
     let (desired, back) = names(failed, target);
     let moment = next_retry(failed).map_or_else(String::new, |moment| format!(" after {moment:.0}"));
     let message = format!(

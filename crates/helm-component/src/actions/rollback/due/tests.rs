@@ -1,9 +1,17 @@
+use kyma_health::HealthStatus;
 use kyma_helm::hooks::Event;
 
 use super::*;
+use crate::deadline::Deadline;
+use crate::plan::tests::{applied, config, deployment, fault, fresh, id, object, running};
+use crate::plan::{Content, HooksDue, ObjectState, next};
+
+fn in_state(state: RollbackState) -> ObservedRollback {
+    ObservedRollback { state, is_store_due: false }
+}
 
 fn with_rollback(seen: Observed) -> Observed {
-    Observed { rollback: RollbackState::Available, ..seen }
+    Observed { rollback: in_state(RollbackState::Available), ..seen }
 }
 
 fn hook_failed() -> Failure {
@@ -36,10 +44,12 @@ fn a_failed_release_is_rolled_back_if_a_target_is_available() {
         (with_health(HealthStatus::Failed), Reason::Unhealthy),
     ];
     for (seen, reason) in rows {
-        let Step::RollBack(failure) = next(&with_rollback(seen.clone())) else { panic!("{reason}") };
+        let Step::Rollback(RollbackAction::RollBack(failure)) = next(&with_rollback(seen.clone())) else {
+            panic!("{reason}")
+        };
         assert_eq!(failure.reason, reason);
-        for rollback in [RollbackState::None, RollbackState::Active] {
-            let stays = next(&Observed { rollback, ..seen.clone() });
+        for state in [RollbackState::None, RollbackState::Active] {
+            let stays = next(&Observed { rollback: in_state(state), ..seen.clone() });
             assert!(matches!(stays, Step::Stop(_)), "{stays:?}");
         }
     }
@@ -77,7 +87,7 @@ fn health_from_before_the_apply_does_not_trigger_a_rollback() {
     both.objects[0].health_is_old = true;
     both.inventory.insert(applied(&other.identity).0, applied(&other.identity).1);
     both.objects.push(other);
-    assert!(matches!(next(&both), Step::RollBack(_)));
+    assert!(matches!(next(&both), Step::Rollback(RollbackAction::RollBack(_))));
 }
 
 #[test]
@@ -88,50 +98,70 @@ fn health_from_before_the_apply_does_not_count_as_ready() {
     seen.awaited = true;
     assert_eq!(next(&seen), waiting, "other content");
     seen.awaited = false;
-    for rollback in [RollbackState::Available, RollbackState::Active] {
-        seen.rollback = rollback;
+    for state in [RollbackState::Available, RollbackState::Active] {
+        seen.rollback = in_state(state);
         assert_eq!(next(&seen), waiting);
     }
-    seen.rollback = RollbackState::None;
-    seen.rollback_target_due = true;
+    seen.rollback = ObservedRollback { state: RollbackState::None, is_store_due: true };
     assert_eq!(next(&seen), waiting);
     seen.objects[0].health_is_old = false;
-    assert_eq!(next(&seen), Step::StoreRollbackTarget);
-}
-
-#[test]
-fn news_are_awaited_only_of_what_counts_and_was_applied() {
-    let mut seen = running(vec![ObjectState { health_is_old: true, counts: false, ..object(deployment()) }]);
-    seen.awaited = true;
-    assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
-    seen.deadline = Deadline { waited: 9, limit: Some(9) };
-    seen.objects[0].counts = true;
-    assert!(
-        matches!(next(&seen), Step::Stop(StopReason::Progressing(_))),
-        "the watch is late, not the object"
-    );
+    assert_eq!(next(&seen), Step::Rollback(RollbackAction::Store));
 }
 
 #[test]
 fn a_rolled_back_release_stays_until_the_retry_is_due() {
-    let seen = Observed { rollback: RollbackState::Active, ..running(vec![object(deployment())]) };
+    let seen = Observed { rollback: in_state(RollbackState::Active), ..running(vec![object(deployment())]) };
     assert_eq!(next(&seen), Step::Stop(StopReason::RolledBack));
-    assert_eq!(next(&Observed { rollback: RollbackState::RetryDue, ..seen }), Step::Retry);
+    let retried = Observed { rollback: in_state(RollbackState::RetryDue), ..seen };
+    assert_eq!(next(&retried), Step::Rollback(RollbackAction::Retry));
 }
 
 #[test]
 fn a_ready_release_is_stored_and_then_tested() {
-    let mut seen = Observed { rollback_target_due: true, ..running(vec![object(deployment())]) };
+    let mut seen = running(vec![object(deployment())]);
+    seen.rollback.is_store_due = true;
     seen.tests_due = true;
-    assert_eq!(next(&seen), Step::StoreRollbackTarget);
-    seen.rollback_target_due = false;
+    assert_eq!(next(&seen), Step::Rollback(RollbackAction::Store));
+    seen.rollback.is_store_due = false;
     assert_eq!(next(&seen), Step::Test);
     seen.tests_due = false;
     assert_eq!(next(&seen), Step::Stop(StopReason::Ready));
     let mut working = with_health(HealthStatus::InProgress);
-    working.rollback_target_due = true;
+    working.rollback.is_store_due = true;
     assert!(
         matches!(next(&working), Step::Stop(StopReason::Progressing(_))),
         "nothing is kept before it works"
     );
+}
+
+#[test]
+fn step_that_is_due_follows_from_state_and_result() {
+    use RollbackState::{Active, Available, None as Unavailable, RetryDue};
+    let refused = ObjectState { fault: Some(fault()), ..object(config("c")) };
+    let observed = running(vec![refused]);
+    let failed = || Step::Stop(StopReason::Failed(fault()));
+    let (ready, roll_back) = (Step::Stop(StopReason::Ready), RollbackAction::RollBack(fault()));
+    let rows = [
+        // An installation in progress continues.
+        (Unavailable, false, Step::Apply, None),
+        (Available, true, Step::Apply, None),
+        (Active, true, Step::Apply, None),
+        // A failure is rolled back once, and only to another release.
+        (Unavailable, true, failed(), None),
+        (Available, true, failed(), Some(roll_back)),
+        (Active, true, failed(), None),
+        // A Ready release is stored once.
+        (Unavailable, false, ready.clone(), None),
+        (Unavailable, true, ready.clone(), Some(RollbackAction::Store)),
+        (Available, true, ready.clone(), Some(RollbackAction::Store)),
+        // A retry does not wait for the rollback to complete.
+        (RetryDue, false, Step::Apply, Some(RollbackAction::Retry)),
+        (RetryDue, true, ready, Some(RollbackAction::Retry)),
+        (RetryDue, false, failed(), Some(RollbackAction::Retry)),
+    ];
+    for (state, is_store_due, step, expected) in rows {
+        let rollback = ObservedRollback { state, is_store_due };
+        let due = due(&Observed { rollback, ..observed.clone() }, &step);
+        assert_eq!(due, expected, "{rollback:?} {step:?}");
+    }
 }
