@@ -12,7 +12,7 @@ use kyma_helm::render::{RenderError, RenderRequest, Renderer, tests_folder_has_o
 use kyma_object_set::{Identity, Kinds, ObjectSet};
 use kyma_sdk::Failure;
 
-use crate::actions::test::OnlyTests;
+use crate::actions::test::renders::OnlyTests;
 use crate::objects::{self, PreparedObjects};
 use crate::render_store::{RenderLookup, RenderStore, StoredRender};
 use crate::source::{self, Content, OpenedCharts};

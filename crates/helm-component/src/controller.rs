@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 
 use crate::account::Accounts;
 use crate::actions::history::shared_lists::ReleaseRecords;
-use crate::actions::hooks::HookWatches;
-use crate::actions::test::OnlyTests;
+use crate::actions::hooks::watches::HookWatches;
+use crate::actions::test::renders::OnlyTests;
 use crate::args::{ContentArgs, Flags};
 use crate::component_key::ComponentKey;
 use crate::content::{ParsedTexts, Sources};

@@ -13,7 +13,7 @@ use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Identity, Inventory, Kinds};
 use parking_lot::Mutex;
 
-use crate::actions::hooks::{HookRecords, RemovalHooks};
+use crate::actions::hooks::state::{HookRecords, RemovalHooks};
 use crate::actions::rollback::record::RollbackRecord;
 use crate::component_key::ComponentKey;
 use crate::content::LoadedContent;

@@ -11,7 +11,8 @@ use kyma_sdk::{Context, Failure};
 
 use crate::actions::history::progress::HistoryProgress;
 use crate::actions::history::shared_lists::ReleaseRecords;
-use crate::actions::hooks::{CompletedHooks, HookWatches, Outcome};
+use crate::actions::hooks::state::{CompletedHooks, Outcome};
+use crate::actions::hooks::watches::HookWatches;
 use crate::actions::rollback::progress::RollbackProgress;
 use crate::component_key::ComponentKey;
 use crate::content::{Inputs, Sources};

@@ -11,7 +11,7 @@ use kyma_api::Reason;
 use kyma_sdk::{Failure, longest_delay};
 
 use crate::actions::history::due::{self as history, ApplyResult};
-use crate::actions::hooks::{self, HookStep, Phase};
+use crate::actions::hooks::due::{self as hooks, HookStep, Phase};
 use crate::actions::rollback::due as rollback;
 
 pub(crate) mod observed;

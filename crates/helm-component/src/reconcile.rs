@@ -5,6 +5,8 @@ mod adoption;
 mod allocations;
 mod applied;
 mod apply;
+pub(crate) mod calls;
+pub(crate) mod component_list;
 mod default_resource;
 mod dry_run;
 mod executor;
@@ -18,13 +20,13 @@ mod terminating_namespaces;
 mod values;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::core::PartialObjectMeta;
 use kyma_api::{HelmComponent, Reason, names};
-use kyma_object_set::{CallError, Identity, Ownership, Protection};
+use kyma_object_set::{Identity, Ownership, Protection};
 use kyma_sdk::{Context, Failure};
 use kyma_targets::Contact;
 
@@ -33,6 +35,7 @@ use crate::actions::rollback::progress::RollbackProgress;
 use crate::actions::{hooks, rollback, test};
 use crate::component_key::ComponentKey;
 use crate::deleter::GatedDeleter;
+use crate::dry_run_result::DryRunResult;
 use crate::effects;
 use crate::expressions::Rules;
 use crate::memory::ComponentState;
@@ -44,15 +47,13 @@ use crate::release_names;
 use crate::report::{ReconcileResult, StatusSummary};
 use crate::watch_wait::{WATCH_SYNC_TIMEOUT, WatchWait};
 
-pub(crate) use apply::has_component;
+use calls::failure;
+use dry_run::DryRunState;
 use executor::Executor;
 
 /// Maximum number of steps of one pass. Each step occurs once or twice for both installation and rollback, so more
 /// are a bug.
 const MAX_STEPS: usize = 48;
-
-/// Time that a kind may take from established to served, and the pause before a retry that will soon succeed.
-pub(crate) const SERVED_DELAY: Duration = Duration::from_millis(200);
 
 impl<'a> Pass<'a> {
     /// Prepares a pass. Discovery of the target comes from the cache in most cases.
@@ -140,6 +141,16 @@ impl<'a> Pass<'a> {
         let (stop_reason, seen) = Box::pin(self.steps(&mut Executor::Real)).await?;
         self.pack_record().await;
         Ok(self.end(stop_reason, &seen))
+    }
+
+    /// Determines the changes that a pass would make.
+    ///
+    /// # Errors
+    /// If the state of the target cannot be read.
+    pub(crate) async fn dry_run(mut self) -> Result<DryRunResult, Failure> {
+        let mut state = DryRunState::begin(&mut self);
+        let (stop_reason, seen) = Box::pin(self.steps(&mut Executor::DryRun(&mut state))).await?;
+        Ok(state.end(self, &seen, stop_reason))
     }
 
     /// Executes steps until nothing more is to do in this pass.
@@ -276,45 +287,11 @@ pub(crate) fn protection(target_namespace: &str) -> Protection {
     crds.chain([kyma, stamp, namespace]).fold(Protection::of_kubernetes(), Protection::with)
 }
 
-/// Converts a failed call to a failure for conditions.
-pub(crate) fn failure(error: &CallError) -> Failure {
-    match error.of_target() {
-        Some(cause) => Failure::target(&error.attempt(), cause),
-        None => Failure::new(error.reason(), error.to_string()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use kube::core::Status;
-    use kyma_object_set::{Action, Guard};
-    use kyma_targets::TargetError;
+    use kyma_object_set::Guard;
 
     use super::*;
-
-    fn failed(error: kube::Error) -> Failure {
-        let object = Identity::new("", "ConfigMap", Some("here"), "c");
-        failure(&CallError::new(Action::Apply, Some(&object), error))
-    }
-
-    fn answer(code: u16, message: &str) -> kube::Error {
-        kube::Error::Api(Status { code, ..Status::failure(message, "") }.boxed())
-    }
-
-    #[test]
-    fn call_without_answer_has_the_reason_of_the_target_client() {
-        let silent = || kube::Error::Service(Box::new(TargetError::Deadline(Duration::from_secs(15))));
-        assert_eq!(failed(silent()).reason, Reason::TargetTimeout);
-        assert!(failed(silent()).message.starts_with("applying ConfigMap here/c: "), "{}", failed(silent()));
-        let held = TargetError::Suspended {
-            retry_in: Duration::from_secs(9),
-            cause: Box::new(TargetError::Deadline(Duration::from_secs(15))),
-        };
-        let held = failed(kube::Error::Service(Box::new(held)));
-        assert_eq!((held.reason, held.retry_after), (Reason::TargetTimeout, Some(Duration::from_secs(9))));
-        assert_eq!(failed(answer(503, "")).reason, Reason::TargetServerError);
-        assert_eq!(failed(answer(429, "")).reason, Reason::TargetThrottled);
-    }
 
     #[test]
     fn chart_may_not_replace_namespaces_of_cluster_or_operators() {
@@ -344,12 +321,5 @@ mod tests {
             assert_eq!(protection.guard(&kyma(namespace, "default")), Some(Guard::Always), "{namespace}");
             assert_eq!(protection.guard(&kyma(namespace, "other")), None, "{namespace}");
         }
-    }
-
-    #[test]
-    fn the_reason_of_an_api_error_determines_that_of_the_failure() {
-        let webhook = failed(answer(500, r#"failed calling webhook "v.example.io": no endpoints"#));
-        assert_eq!(webhook.reason, Reason::WebhookFailed);
-        assert_eq!(failed(answer(403, "exceeded quota: q")).reason, Reason::QuotaExceeded);
     }
 }

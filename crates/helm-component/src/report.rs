@@ -16,13 +16,12 @@ use crate::watch_wait::WATCH_SYNC_TIMEOUT;
 
 mod conditions;
 mod fields;
-mod words;
+pub(crate) mod words;
 
 use conditions::{applied, dependencies, healthy, rendered};
 use fields::{fields, version};
-pub(crate) use words::list;
 use words::{
-    flapping_message, missing_message, newer_installation_message, newer_message, stray_message,
+    flapping_message, list, missing_message, newer_installation_message, newer_message, stray_message,
     unknown_installation_message, with_left,
 };
 

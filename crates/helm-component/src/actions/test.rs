@@ -2,7 +2,7 @@
 
 mod conditions;
 mod due;
-mod renders;
+pub(crate) mod renders;
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use kyma_api::condition::Condition;
 use kyma_helm::hooks::Event;
 use kyma_sdk::Failure;
 
-use crate::actions::hooks::{self, Outcome};
+use crate::actions::hooks;
+use crate::actions::hooks::state::Outcome;
 use crate::pass::Pass;
 
 use conditions::TestState;
-pub(crate) use renders::OnlyTests;
 
 /// Time until a retry after the tests could not run.
 const RETRY_PAUSE: Duration = Duration::from_secs(30);

@@ -12,7 +12,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
-use crate::actions::hooks::HookRunSpec;
+use crate::actions::hooks::watches::HookRunSpec;
 use crate::memory::ComponentState;
 use crate::ownership_requests::TargetScope;
 use crate::release_names;

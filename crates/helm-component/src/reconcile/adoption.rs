@@ -14,8 +14,9 @@ use kyma_object_set::{
 use kyma_sdk::{Failure, WatchSpec, find_object};
 use serde_json::json;
 
+use super::Pass;
 use super::apply::PARALLEL;
-use super::{Pass, failure};
+use super::calls::failure;
 use crate::actions::{history, hooks};
 use crate::blocking::run_blocking;
 use crate::plan::Observed;

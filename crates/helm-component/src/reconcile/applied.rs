@@ -11,8 +11,9 @@ use kyma_object_set::{
 use kyma_sdk::{Failure, ResourceVersion, WatchSpec};
 use serde_json::json;
 
+use super::Pass;
+use super::calls::{SERVED_DELAY, failure};
 use super::terminating_namespaces::fault_of;
-use super::{Pass, SERVED_DELAY, failure};
 use crate::blocking::run_blocking;
 use crate::content::{Inputs, LoadedContent};
 use crate::inventory_status::InventoryEncoding;

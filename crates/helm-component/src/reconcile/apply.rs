@@ -16,8 +16,10 @@ use kyma_object_set::{
 use kyma_sdk::Failure;
 use kyma_targets::create_namespace;
 
+use super::Pass;
+use super::calls::failure;
+use super::component_list::has_component;
 use super::terminating_namespaces::fault_of;
-use super::{Pass, failure};
 use crate::actions::hooks;
 use crate::observe::adoption;
 use crate::plan;
@@ -285,17 +287,6 @@ impl Pass<'_> {
     }
 }
 
-/// Checks that a list of the hub's components has the component that is reconciled. One that lacks it is incomplete, so
-/// it does not show that an owner is gone whose objects could be adopted or replaced.
-pub(crate) fn has_component(live: &BTreeMap<String, String>, own: &str) -> Result<(), Failure> {
-    if live.contains_key(own) {
-        return Ok(());
-    }
-    let message =
-        "the hub's list of components lacks this component, so it does not prove that others are deleted";
-    Err(Failure::new(Reason::HubUnavailable, message))
-}
-
 /// Replaces owner hashes with component names, for readable messages.
 fn name_owners(applied: &mut ApplyReport, names: &BTreeMap<String, String>) {
     for (_, outcome) in &mut applied.outcomes {
@@ -336,22 +327,5 @@ async fn names_by_owner(
             Some(token) => parameters.continue_token = Some(token),
             None => return Ok(by_owner),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn list_without_own_component_proves_no_owner_absent() {
-        let list = |owners: &[&str]| -> BTreeMap<String, String> {
-            owners.iter().map(|owner| ((*owner).to_owned(), String::new())).collect()
-        };
-        let reason =
-            |owners: &[&str]| has_component(&list(owners), "own").err().map(|failure| failure.reason);
-        assert_eq!(reason(&["other", "own"]), None);
-        assert_eq!(reason(&[]), Some(Reason::HubUnavailable));
-        assert_eq!(reason(&["other"]), Some(Reason::HubUnavailable));
     }
 }

@@ -10,7 +10,8 @@ use kyma_sdk::{
     is_conflict, is_created_for, none_if_unserved, unreadable_fields,
 };
 
-use super::{Pass, SERVED_DELAY, failure};
+use super::Pass;
+use super::calls::{SERVED_DELAY, failure};
 use crate::observe::gvk_of;
 
 impl Pass<'_> {

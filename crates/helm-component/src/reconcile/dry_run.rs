@@ -12,9 +12,9 @@ use kyma_object_set::{DryRun, Identity, remove};
 use kyma_sdk::Failure;
 use tokio::time::Instant;
 
-use super::executor::Executor;
+use super::calls::failure;
 use super::prune::unconfirmed;
-use super::{Pass, default_resource, failure};
+use super::{Pass, default_resource};
 use crate::actions::hooks;
 use crate::actions::outcome::StepOutcome;
 use crate::dry_run_result::DryRunResult;
@@ -33,34 +33,23 @@ pub(super) struct DryRunState {
     sync_deadline: Instant,
 }
 
-impl Pass<'_> {
-    /// Determines the changes that a pass would make.
-    ///
-    /// # Errors
-    /// If the state of the target cannot be read.
-    pub(crate) async fn dry_run(mut self) -> Result<DryRunResult, Failure> {
-        let mut state = DryRunState::begin();
-        self.cluster.dry_run = Some(Arc::clone(&state.sent));
-        let (stop_reason, seen) = Box::pin(self.steps(&mut Executor::DryRun(&mut state))).await?;
-        Ok(state.end(self, &seen, stop_reason))
-    }
-
-    /// Returns the default custom resource and the object to create; no object if it exists already.
-    async fn default_resource_due(&self) -> Result<(CreatedResource, Option<(Identity, FreeForm)>), Failure> {
-        let (mapping, identity, body) = self.default_object()?;
-        let is_there = self.was_created_before() || self.live(&mapping, &identity).await?.is_some();
-        let made = default_resource::created(&mapping, identity.clone(), None);
-        Ok((made, (!is_there).then_some((identity, body))))
-    }
+/// Returns the default custom resource and the object to create; no object if it exists already.
+async fn default_resource_due(
+    pass: &Pass<'_>,
+) -> Result<(CreatedResource, Option<(Identity, FreeForm)>), Failure> {
+    let (mapping, identity, body) = pass.default_object()?;
+    let is_there = pass.was_created_before() || pass.live(&mapping, &identity).await?.is_some();
+    let made = default_resource::created(&mapping, identity.clone(), None);
+    Ok((made, (!is_there).then_some((identity, body))))
 }
 
 impl DryRunState {
-    fn begin() -> Self {
-        Self {
-            sent: Arc::default(),
-            result: DryRunResult::default(),
-            sync_deadline: Instant::now() + MAX_WATCH_WAIT,
-        }
+    /// Sends the changes of a pass as dry runs from now on.
+    pub(super) fn begin(pass: &mut Pass<'_>) -> Self {
+        let sent = Arc::<DryRun>::default();
+        pass.cluster.dry_run = Some(Arc::clone(&sent));
+        let sync_deadline = Instant::now() + MAX_WATCH_WAIT;
+        Self { sent, result: DryRunResult::default(), sync_deadline }
     }
 
     /// Waits until the watches deliver something.
@@ -117,7 +106,7 @@ impl DryRunState {
 
     /// Notes the default custom resource. If that fails, the changes before it are shown all the same.
     pub(super) async fn default_resource(&mut self, pass: &mut Pass<'_>) -> StepOutcome {
-        match pass.default_resource_due().await {
+        match default_resource_due(pass).await {
             Ok((made, object)) => {
                 pass.state.recorded.resource = Some(made);
                 self.result.default_resource = object;
@@ -127,7 +116,8 @@ impl DryRunState {
         }
     }
 
-    fn end(self, pass: Pass<'_>, seen: &Observed, stop_reason: StopReason) -> DryRunResult {
+    /// Returns the changes of a pass that ended with this result.
+    pub(super) fn end(self, pass: Pass<'_>, seen: &Observed, stop_reason: StopReason) -> DryRunResult {
         let Self { sent, mut result, .. } = self;
         result.objects = sent.diffs();
         let waiting = pass.done.waiting.iter();

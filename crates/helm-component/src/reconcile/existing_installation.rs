@@ -3,7 +3,8 @@
 use kyma_object_set::{Action, CallError, Object};
 use kyma_sdk::{Failure, WatchSpec, find_object};
 
-use super::{Pass, failure};
+use super::Pass;
+use super::calls::failure;
 use crate::observe::existing_installation::{self, WorkloadPair};
 use crate::plan::ExistingInstallation;
 

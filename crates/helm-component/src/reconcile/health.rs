@@ -12,7 +12,8 @@ use kyma_object_set::{Action, CallError, Entry, GroupKind, Identity};
 use kyma_sdk::{Failure, evaluate_on_thread, target_group};
 use serde_json::Value;
 
-use super::{Pass, failure};
+use super::Pass;
+use super::calls::failure;
 use crate::memory::CauseReadTime;
 use crate::observe::health::classes;
 use crate::plan::{self, Operation};

@@ -22,7 +22,7 @@ use crate::pass::Shared;
 use crate::reader::Reader;
 use crate::referenced;
 use crate::render_store::RenderStore;
-use crate::report::list;
+use crate::report::words::list;
 use crate::source;
 use crate::target_cache::Judging;
 use crate::verify::{self, Secrets};

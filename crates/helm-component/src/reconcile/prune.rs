@@ -10,7 +10,8 @@ use kyma_object_set::remove::{self, Removal};
 use kyma_object_set::{Entry, Identity, Inventory, KeepReason, Object, ObjectSet, is_autoscaler};
 use kyma_sdk::Failure;
 
-use super::{Pass, failure};
+use super::Pass;
+use super::calls::failure;
 use crate::actions::{hooks, rollback};
 use crate::component_key::ComponentKey;
 use crate::confirmed::{ALLOW_SHRINK, is_confirmed};

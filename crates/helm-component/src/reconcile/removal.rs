@@ -10,7 +10,8 @@ use kyma_object_set::sweep::UnlistablePolicy;
 use kyma_object_set::{Identity, Inventory, order, remove};
 use kyma_sdk::{Blocking, Failure, WatchSpec, find_blockers};
 
-use super::{Pass, failure};
+use super::Pass;
+use super::calls::failure;
 use crate::actions::{history, hooks};
 use crate::inventory_status::InventoryEncoding;
 use crate::memory::RecordedStatus;

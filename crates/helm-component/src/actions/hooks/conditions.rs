@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use kyma_api::{HookPolicy, Reason};
 use kyma_helm::hooks::{Event, Hook};
 
-use crate::report::list;
+use crate::report::words::list;
 
 /// Returns the reason of the condition `Rendered` if the content is rendered.
 pub(crate) fn rendered_reason(skips_hooks: bool) -> Reason {

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use crate::pass::Pass;
 use crate::plan::Operation;
-use crate::reconcile::{SERVED_DELAY, failure, has_component};
+use crate::reconcile::calls::{SERVED_DELAY, failure};
+use crate::reconcile::component_list::has_component;
 
 /// Requeue delay for an object that the user has to delete. No watch covers it.
 const RECHECK_DELAY: Duration = Duration::from_mins(1);

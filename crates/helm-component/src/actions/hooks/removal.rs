@@ -8,7 +8,8 @@ use kyma_helm::hooks::{self, Event, Hook};
 use kyma_sdk::Failure;
 
 use super::observe::loaded_release;
-use super::run::{Outcome, checkpoint_record, run};
+use super::run::{checkpoint_record, run};
+use super::state::Outcome;
 use super::stored;
 use crate::actions::rollback::read_stored_release;
 use crate::blocking::{run_blocking, run_blocking_if_large};
@@ -20,17 +21,6 @@ use crate::state_secret::StateSecret;
 
 /// Advice for a removal whose hooks cannot be loaded.
 const REMEDY: &str = "set spec.hooks to Skip to continue the removal without its hooks";
-
-/// Hooks of a removal that this process read or stored.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct RemovalHooks {
-    /// The hooks, once they were read.
-    prepared: Option<Arc<PreparedObjects>>,
-    /// The release whose hooks were stored last.
-    stored_release: Option<String>,
-    /// Digest of the hooks that were stored last.
-    stored_digest: Option<String>,
-}
 
 /// Change of the stored hooks by the apply of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,35 +13,16 @@ use serde_json::json;
 
 use super::job_events::state_from_events;
 use super::objects::{HookCreation, HookObject, deletion_refused};
-use super::state::HookRecords;
-use super::subscriptions;
+use super::state::{HookRecords, Outcome};
+use super::subscriptions::{self, mark};
 use crate::pass::Pass;
-use crate::plan::StopReason;
+use crate::plan::step::StopReason;
 
 /// Default time limit of a hook in seconds, as in Helm.
 const DEFAULT_HOOK_SECONDS: i64 = 300;
 
 /// Maximum number of reads of one hook that other writers keep changing.
 const MAX_HOOK_READS: usize = 4;
-
-/// Outcome of the hooks of an event.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// They have ended, or there are none.
-    Completed,
-    /// The component waits; the text names the hook and its event.
-    Waiting(String),
-}
-
-impl Outcome {
-    /// Returns the cause of a wait.
-    pub(crate) fn waiting(self) -> Option<String> {
-        match self {
-            Self::Completed => None,
-            Self::Waiting(cause) => Some(cause),
-        }
-    }
-}
 
 /// Hooks of one event, in the order in which they run.
 struct Sequence<'h> {
@@ -292,11 +273,6 @@ fn time_left(pass: &Pass<'_>, live: &LiveHook) -> Duration {
     let seconds = timeouts.and_then(|timeouts| timeouts.hook_seconds).map_or(DEFAULT_HOOK_SECONDS, i64::from);
     let age = live.created.map_or(0, |created| Timestamp::now().as_second() - created.as_second());
     Duration::from_secs(u64::try_from(seconds - age).unwrap_or_default())
-}
-
-/// Returns the mark of a run's objects.
-pub(super) fn mark(pass: &Pass<'_>, run: &Hooks) -> String {
-    hooks::mark(run, pass.context.resource.metadata.uid.as_deref().unwrap_or_default())
 }
 
 /// Reports whether a hook cannot succeed. Tests are not retried, so a test that waits for the user has failed.

@@ -1,5 +1,6 @@
 //! State of hooks: their records in the status, and their results in one reconcile. Pure.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kyma_api::{FreeForm, HelmComponentStatus, HookPhase, Hooks};
@@ -7,7 +8,8 @@ use kyma_helm::hooks::{self, Event};
 use serde_json::json;
 
 use crate::content::LoadedContent;
-use crate::plan::StopReason;
+use crate::objects::PreparedObjects;
+use crate::plan::step::StopReason;
 
 /// Recorded progress of the chart's hooks and tests.
 #[derive(Debug, Clone, Default)]
@@ -73,6 +75,36 @@ pub(crate) struct CompletedHooks {
     pub(crate) stop_reason: Option<StopReason>,
     /// Remaining time of the hook that the component waits for.
     pub(crate) left: Option<Duration>,
+}
+
+/// Outcome of the hooks of an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// They have ended, or there are none.
+    Completed,
+    /// The component waits; the text names the hook and its event.
+    Waiting(String),
+}
+
+impl Outcome {
+    /// Returns the cause of a wait.
+    pub(crate) fn waiting(self) -> Option<String> {
+        match self {
+            Self::Completed => None,
+            Self::Waiting(cause) => Some(cause),
+        }
+    }
+}
+
+/// Hooks of a removal that this process read or stored.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RemovalHooks {
+    /// The hooks, once they were read.
+    pub(super) prepared: Option<Arc<PreparedObjects>>,
+    /// The release whose hooks were stored last.
+    pub(super) stored_release: Option<String>,
+    /// Digest of the hooks that were stored last.
+    pub(super) stored_digest: Option<String>,
 }
 
 /// Returns the record of hooks for content that Helm installed: the hooks of its installation have run.

@@ -3,14 +3,18 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use kyma_api::labels;
+use kyma_api::{Hooks, labels};
 use kyma_helm::hooks::{self, Hook};
 use kyma_object_set::GroupKind;
 use kyma_sdk::{Content, WatchSpec};
 
-use super::run::mark;
 use super::watches::HookRunSpec;
 use crate::pass::Pass;
+
+/// Returns the mark of a run's objects.
+pub(super) fn mark(pass: &Pass<'_>, run: &Hooks) -> String {
+    hooks::mark(run, pass.context.resource.metadata.uid.as_deref().unwrap_or_default())
+}
 
 /// Watches the hooks of a run, so that each change requeues the component. A stream must show the end of a Job or Pod
 /// before that is created: returns the time that its first list may still take.

@@ -4,8 +4,8 @@ use kyma_api::condition::{Condition, Status, types};
 use kyma_api::{HookPhase, Hooks, Reason};
 use kyma_sdk::Failure;
 
-use crate::actions::hooks::Outcome;
-use crate::report::list;
+use crate::actions::hooks::state::Outcome;
+use crate::report::words::list;
 
 /// State of the chart's tests.
 pub(super) struct TestState<'a> {

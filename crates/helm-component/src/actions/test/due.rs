@@ -4,7 +4,7 @@ use kyma_api::{Digests, HelmComponent, annotations};
 use kyma_helm::hooks;
 use serde_json::json;
 
-use crate::actions::hooks::HookRecords;
+use crate::actions::hooks::state::HookRecords;
 use crate::content;
 
 /// Returns the unhandled request for the chart's tests. It also counts if hooks are skipped, since it requests
