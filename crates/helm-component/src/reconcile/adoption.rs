@@ -14,11 +14,11 @@ use kyma_object_set::{
 use kyma_sdk::{Failure, WatchSpec, find_object};
 use serde_json::json;
 
-use super::Pass;
 use super::apply::PARALLEL;
 use super::calls::failure;
 use crate::actions::{history, hooks};
 use crate::blocking::run_blocking;
+use crate::pass::Pass;
 use crate::plan::Observed;
 use crate::release::Release;
 

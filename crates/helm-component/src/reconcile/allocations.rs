@@ -11,7 +11,8 @@ use kyma_object_set::{Identity, Object, ObjectSet, remove};
 use kyma_sdk::Failure;
 use serde_json::Value;
 
-use super::Pass;
+use super::calls::failure;
+use crate::pass::Pass;
 use crate::plan::Observed;
 
 impl Pass<'_> {
@@ -43,7 +44,7 @@ impl Pass<'_> {
         let inventory = applied.inventory.clone();
         let pruned =
             remove::prune(&self.cluster, &plan, &inventory, &self.ownership, &self.shared.protection);
-        let removal = pruned.boxed().await.map_err(|error| super::failure(&error))?;
+        let removal = pruned.boxed().await.map_err(|error| failure(&error))?;
         self.take_removal(&inventory, &removal)?;
         if removal.gone.is_empty() {
             return Ok(applied);

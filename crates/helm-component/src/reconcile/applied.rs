@@ -11,7 +11,6 @@ use kyma_object_set::{
 use kyma_sdk::{Failure, ResourceVersion, WatchSpec};
 use serde_json::json;
 
-use super::Pass;
 use super::calls::{SERVED_DELAY, failure};
 use super::terminating_namespaces::fault_of;
 use crate::blocking::run_blocking;
@@ -19,6 +18,7 @@ use crate::content::{Inputs, LoadedContent};
 use crate::inventory_status::InventoryEncoding;
 use crate::observe::adoption;
 use crate::ownership_requests::TargetScope;
+use crate::pass::Pass;
 use crate::plan::{self, Content, Operation};
 use crate::values::from::merge_installed;
 

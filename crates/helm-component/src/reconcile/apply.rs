@@ -16,12 +16,12 @@ use kyma_object_set::{
 use kyma_sdk::Failure;
 use kyma_targets::create_namespace;
 
-use super::Pass;
 use super::calls::failure;
 use super::component_list::has_component;
 use super::terminating_namespaces::fault_of;
 use crate::actions::hooks;
 use crate::observe::adoption;
+use crate::pass::Pass;
 use crate::plan;
 
 /// Maximum number of parallel requests to one target.

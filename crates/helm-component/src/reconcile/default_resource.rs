@@ -10,9 +10,9 @@ use kyma_sdk::{
     is_conflict, is_created_for, none_if_unserved, unreadable_fields,
 };
 
-use super::Pass;
 use super::calls::{SERVED_DELAY, failure};
 use crate::observe::gvk_of;
+use crate::pass::Pass;
 
 impl Pass<'_> {
     /// Creates the default custom resource, once.

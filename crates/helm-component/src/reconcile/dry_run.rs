@@ -13,11 +13,12 @@ use kyma_sdk::Failure;
 use tokio::time::Instant;
 
 use super::calls::failure;
+use super::default_resource;
 use super::prune::unconfirmed;
-use super::{Pass, default_resource};
 use crate::actions::hooks;
 use crate::actions::outcome::StepOutcome;
 use crate::dry_run_result::DryRunResult;
+use crate::pass::Pass;
 use crate::plan::{Observed, StopReason};
 
 /// Timeout for the watches to list the target's objects.

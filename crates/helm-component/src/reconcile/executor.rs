@@ -5,10 +5,10 @@ use std::time::Instant;
 use kyma_api::Reason;
 use kyma_sdk::Failure;
 
-use super::Pass;
 use super::dry_run::DryRunState;
 use crate::actions::outcome::StepOutcome;
 use crate::actions::{history, hooks, rollback, test};
+use crate::pass::Pass;
 use crate::plan::{Observed, Step, StopReason};
 
 /// Message of a dry run that the plan does not end.

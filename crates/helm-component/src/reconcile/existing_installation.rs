@@ -3,9 +3,9 @@
 use kyma_object_set::{Action, CallError, Object};
 use kyma_sdk::{Failure, WatchSpec, find_object};
 
-use super::Pass;
 use super::calls::failure;
 use crate::observe::existing_installation::{self, WorkloadPair};
+use crate::pass::Pass;
 use crate::plan::ExistingInstallation;
 
 impl Pass<'_> {

@@ -12,10 +12,10 @@ use kyma_object_set::{Action, CallError, Entry, GroupKind, Identity};
 use kyma_sdk::{Failure, evaluate_on_thread, target_group};
 use serde_json::Value;
 
-use super::Pass;
 use super::calls::failure;
 use crate::memory::CauseReadTime;
 use crate::observe::health::classes;
+use crate::pass::Pass;
 use crate::plan::{self, Operation};
 
 /// Maximum number of parallel reads.

@@ -10,7 +10,7 @@ use kyma_artifacts::{Credentials, Trust};
 use kyma_object_set::{GroupKind, Identity};
 use kyma_sdk::{Context, Failure};
 
-use super::{Pass, values};
+use super::values;
 use crate::actions::{rollback, test};
 use crate::blocking::run_blocking;
 use crate::content::{InstalledRelease, LoadFailure, LoadedContent};
@@ -18,7 +18,7 @@ use crate::injection;
 use crate::inventory_status::{check_packed, large_record};
 use crate::memory::ComponentState;
 use crate::observe;
-use crate::pass::Shared;
+use crate::pass::{Pass, Shared};
 use crate::reader::Reader;
 use crate::referenced;
 use crate::render_store::RenderStore;

@@ -10,7 +10,6 @@ use kyma_object_set::remove::{self, Removal};
 use kyma_object_set::{Entry, Identity, Inventory, KeepReason, Object, ObjectSet, is_autoscaler};
 use kyma_sdk::Failure;
 
-use super::Pass;
 use super::calls::failure;
 use crate::actions::{hooks, rollback};
 use crate::component_key::ComponentKey;
@@ -18,6 +17,7 @@ use crate::confirmed::{ALLOW_SHRINK, is_confirmed};
 use crate::content::LoadedContent;
 use crate::memory::LEFT_OBJECTS_PREFIX;
 use crate::ownership_requests::TargetScope;
+use crate::pass::Pass;
 use crate::plan::{Content, Observed};
 
 impl Pass<'_> {

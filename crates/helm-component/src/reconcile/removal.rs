@@ -10,12 +10,12 @@ use kyma_object_set::sweep::UnlistablePolicy;
 use kyma_object_set::{Identity, Inventory, order, remove};
 use kyma_sdk::{Blocking, Failure, WatchSpec, find_blockers};
 
-use super::Pass;
 use super::calls::failure;
 use crate::actions::{history, hooks};
 use crate::inventory_status::InventoryEncoding;
 use crate::memory::RecordedStatus;
 use crate::ownership_requests::TargetScope;
+use crate::pass::Pass;
 use crate::plan::{Observed, Operation};
 use crate::target_cache::Snapshot;
 

@@ -10,8 +10,8 @@ use kyma_object_set::Identity;
 use kyma_object_set::drift::Drift;
 use kyma_sdk::Failure;
 
-use super::Pass;
 use crate::namespaces::WatchedPhase;
+use crate::pass::Pass;
 use crate::plan::{ObjectState, Observed};
 
 /// Time for which the last read counts if no stream shows the namespace.
