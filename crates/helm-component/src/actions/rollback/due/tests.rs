@@ -140,7 +140,7 @@ fn step_that_is_due_follows_from_state_and_result() {
     let refused = ObjectState { fault: Some(fault()), ..object(config("c")) };
     let observed = running(vec![refused]);
     let failed = || Step::Stop(StopReason::Failed(fault()));
-    let (ready, roll_back) = (Step::Stop(StopReason::Ready), RollbackAction::RollBack(fault()));
+    let (ready, start) = (Step::Stop(StopReason::Ready), RollbackAction::RollBack(fault()));
     let rows = [
         // An installation in progress continues.
         (Unavailable, false, Step::Apply, None),
@@ -148,7 +148,7 @@ fn step_that_is_due_follows_from_state_and_result() {
         (Active, true, Step::Apply, None),
         // A failure is rolled back once, and only to another release.
         (Unavailable, true, failed(), None),
-        (Available, true, failed(), Some(roll_back)),
+        (Available, true, failed(), Some(start)),
         (Active, true, failed(), None),
         // A Ready release is stored once.
         (Unavailable, false, ready.clone(), None),
@@ -161,7 +161,7 @@ fn step_that_is_due_follows_from_state_and_result() {
     ];
     for (state, is_store_due, step, expected) in rows {
         let rollback = ObservedRollback { state, is_store_due };
-        let due = due(&Observed { rollback, ..observed.clone() }, &step);
-        assert_eq!(due, expected, "{rollback:?} {step:?}");
+        let action = due(&Observed { rollback, ..observed.clone() }, &step);
+        assert_eq!(action, expected, "{rollback:?} {step:?}");
     }
 }
