@@ -18,9 +18,9 @@ use kyma_sdk::{
 use serde_json::{Value, json};
 
 use crate::FIELD_MANAGER;
-use crate::component::{ComponentKind, ComponentView};
-use crate::component_crd::{self, Offer};
 use crate::error::Error;
+use crate::hub::component::{ComponentKind, ComponentView};
+use crate::hub::component_crd::{self, Offer};
 use crate::plan::{DesiredComponent, OfferedCrd, Plan, Upgrade};
 use crate::state::State;
 

@@ -11,15 +11,15 @@ use kyma_targets::{SecretKey, TargetEvent};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use crate::admission;
-use crate::args::KymaArgs;
-use crate::feeds;
-use crate::mandatory;
-use crate::metrics::KymaMetrics;
-use crate::pull_secret;
+use crate::hub::feeds;
+use crate::hub::mandatory;
+use crate::process::args::KymaArgs;
+use crate::process::metrics::KymaMetrics;
 use crate::reconcile::reconcile;
 use crate::state::{State, Triggers};
-use crate::target_kyma::{NAME, TargetKyma};
+use crate::target::admission;
+use crate::target::pull_secret;
+use crate::target::target_kyma::{NAME, TargetKyma};
 
 /// Reconciles Kymas until the process shuts down.
 ///

@@ -3,7 +3,7 @@
 use kyma_api::Reason;
 use kyma_sdk::{DeleteError, Failure, KymaKey, WatchLimit};
 
-use crate::component::ComponentKind;
+use crate::hub::component::ComponentKind;
 
 /// Delay before a refused status write is retried.
 const REFUSED_STATUS_RETRY_DELAY: std::time::Duration = std::time::Duration::from_mins(1);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::selection::{self, Selection};
+use crate::decision::selection::{self, Selection};
 
 /// One selected module.
 #[derive(Debug, PartialEq)]

@@ -5,58 +5,33 @@
 
 // Wiring and the stages of a pass.
 mod controller;
-mod feeds;
 mod reconcile;
 mod removal;
 
-mod admission;
 mod apply;
-mod claim;
-mod mandatory;
-mod mirror;
 mod observe;
-mod own_writes;
-mod prepare;
-mod prerequisites;
-mod pull_secret;
-mod report;
-mod scope;
-mod session;
-mod state;
-mod target_kyma;
-
-// Decisions.
-mod catalogue;
-mod component;
-mod component_crd;
-mod config;
-mod deletion;
-pub mod explain;
-mod kinds;
-mod local;
-mod maintenance;
-mod missing_components;
 mod plan;
-mod resolve;
-mod selection;
+mod prepare;
+mod report;
+mod state;
 
-// Names, flags and metrics.
-mod args;
+// Decisions, and the objects that they read.
+mod decision;
+mod hub;
+mod target;
+
 mod error;
-mod events;
-mod metrics;
-mod program;
-mod rbac;
-
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod process;
 
-pub use args::{KymaArgs, VisibilityLoss};
 pub use controller::run;
-pub use deletion::IgnorePolicy;
-pub use program::KymaOperator;
-pub use rbac::table as rbac_table;
-pub use selection::initial_spec;
+pub use decision::deletion::IgnorePolicy;
+pub use decision::explain;
+pub use decision::selection::initial_spec;
+pub use process::args::{KymaArgs, VisibilityLoss};
+pub use process::program::KymaOperator;
+pub use process::rbac::table as rbac_table;
 
 /// Field manager of all server-side applies.
 pub const FIELD_MANAGER: &str = "kyma-operator";

@@ -9,13 +9,13 @@ use kyma_sdk::{Failure, KymaKey, PausedOperations};
 use serde_json::json;
 
 use crate::apply::Authority;
-use crate::component::ComponentView;
-use crate::config::{self, ConfigUids};
-use crate::feeds::accept_proven_deletions;
-use crate::maintenance::SkipSource;
+use crate::decision::maintenance::SkipSource;
+use crate::decision::resolve::InstalledModule;
+use crate::decision::selection::{self, Selection, SelectionError};
+use crate::hub::component::ComponentView;
+use crate::hub::config::{self, ConfigUids};
+use crate::hub::feeds::accept_proven_deletions;
 use crate::prepare::{Preparation, RemoteSide};
-use crate::resolve::InstalledModule;
-use crate::selection::{self, Selection, SelectionError};
 use crate::state::State;
 
 /// Inputs of the decisions.

@@ -11,11 +11,11 @@ use kyma_connection::owned_fields;
 use kyma_sdk::KymaKey;
 use serde_json::{Map, Value};
 
-use crate::component::{ComponentKind, ComponentView, kind_of};
-use crate::component_crd::{self, Offer};
-use crate::deletion::{ComponentDeletion, IgnorePolicy};
-use crate::kinds::{GroupKind, KindStatus, Kinds};
-use crate::resolve::{Decision, Install, ModuleProblem, Policy, ResolvedModule};
+use crate::decision::deletion::{ComponentDeletion, IgnorePolicy};
+use crate::decision::resolve::{Decision, Install, ModuleProblem, Policy, ResolvedModule};
+use crate::hub::component::{ComponentKind, ComponentView, kind_of};
+use crate::hub::component_crd::{self, Offer};
+use crate::hub::kinds::{GroupKind, KindStatus, Kinds};
 
 mod body;
 mod source;
@@ -340,7 +340,7 @@ pub(crate) fn unready_kinds(kinds: &Kinds, decided: &[ResolvedModule]) -> Vec<Gr
 }
 
 /// Returns a problem with state Processing. Deleting is only for modules with a requested removal: see
-/// [`crate::missing_components`].
+/// [`crate::decision::missing_components`].
 fn waiting(reason: Reason, message: &str) -> ModuleProblem {
     ModuleProblem { reason, state: State::Processing, message: message.to_owned() }
 }

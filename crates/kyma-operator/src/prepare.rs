@@ -10,13 +10,13 @@ use kyma_sdk::{Failure, KymaKey, ReconcileContext};
 use serde_json::{Value, json};
 
 use crate::apply;
-use crate::component::ComponentView;
+use crate::decision::selection;
 use crate::error::Error;
-use crate::local;
-use crate::selection;
-use crate::session;
+use crate::hub::component::ComponentView;
 use crate::state::State;
-use crate::target_kyma::{self, Remote, TargetKyma};
+use crate::target::local;
+use crate::target::session;
+use crate::target::target_kyma::{self, Remote, TargetKyma};
 
 /// A Kyma that is ready for the decisions.
 pub(crate) struct Preparation {

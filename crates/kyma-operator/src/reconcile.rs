@@ -10,21 +10,21 @@ use kyma_api::{ErrorClass, Kyma, KymaStatus, Reason, State as ModuleState};
 use kyma_sdk::{Failure, KymaKey, PausedOperations, ReconcileContext, Wait, evaluate_on_thread};
 
 use crate::apply;
-use crate::catalogue::Subscription;
-use crate::claim;
-use crate::config::{EffectiveEntry, govern_all, keep_under_missing};
+use crate::decision::missing_components;
+use crate::decision::resolve::{self, Inputs, ResolvedModule};
 use crate::error::Error;
-use crate::mirror;
-use crate::missing_components;
+use crate::hub::catalogue::Subscription;
+use crate::hub::claim;
+use crate::hub::config::{EffectiveEntry, govern_all, keep_under_missing};
+use crate::hub::mirror;
 use crate::observe::{self, Observation};
 use crate::plan::{self, Plan};
 use crate::prepare;
-use crate::prerequisites::Prerequisites;
 use crate::removal;
 use crate::report::{self, KymaProblem, StatusInputs, windows};
-use crate::resolve::{self, Inputs, ResolvedModule};
 use crate::state::State;
-use crate::target_kyma;
+use crate::target::prerequisites::Prerequisites;
+use crate::target::target_kyma;
 
 mod status;
 

@@ -1,4 +1,4 @@
-//! Deletes a Kyma: carries out the step that [`crate::deletion`] decides.
+//! Deletes a Kyma: carries out the step that [`crate::decision::deletion`] decides.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use kyma_api::{Kyma, Reason, annotations, labels, names};
 use kyma_connection::{Connection, access_of};
 use kyma_sdk::{DeleteGate, DeletionRequest, Failure, KymaKey, ReconcileContext, Wait};
 
-use crate::admission;
-use crate::claim;
-use crate::component::ComponentView;
-use crate::deletion::{self, ComponentDeletion, DeletionInputs, DeletionStep, TargetReachability};
+use crate::decision::deletion::{self, ComponentDeletion, DeletionInputs, DeletionStep, TargetReachability};
+use crate::decision::missing_components::MissingComponent;
 use crate::error::Error;
-use crate::events;
-use crate::local;
-use crate::missing_components::MissingComponent;
+use crate::hub::claim;
+use crate::hub::component::ComponentView;
+use crate::hub::scope;
 use crate::report;
-use crate::scope;
-use crate::session;
+use crate::report::events;
 use crate::state::State;
+use crate::target::admission;
+use crate::target::local;
+use crate::target::session;
 
 mod hub_writes;
 mod live_reads;

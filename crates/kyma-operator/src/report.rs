@@ -9,6 +9,7 @@ use kyma_api::{
     KymaStatus, LastOperation, MandatoryModule, ModuleStatus, Reason, Selection, State, TargetIdentity,
 };
 
+pub(crate) mod events;
 mod module;
 pub(crate) mod prerequisites;
 pub(crate) mod windows;

@@ -10,17 +10,17 @@ use kyma_connection::{Connection, Sessions};
 use kyma_sdk::{KymaKey, LongNames, Runtime, Trigger, Watches};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::args::KymaArgs;
-use crate::catalogue::{AffectedKymas, Catalogue};
-use crate::component::Components;
-use crate::config::{Configs, CountsByConfig, EffectiveEntry, InitialKymas, RuleRefusals};
-use crate::kinds::{GroupKind, Kinds};
-use crate::maintenance::{self, Maintenance};
-use crate::metrics::KymaMetrics;
-use crate::mirror::Manifests;
-use crate::own_writes::OwnWrites;
-use crate::resolve::Policy;
-use crate::target_kyma::{Remote, TargetKyma};
+use crate::decision::maintenance::{self, Maintenance};
+use crate::decision::resolve::Policy;
+use crate::hub::catalogue::{AffectedKymas, Catalogue};
+use crate::hub::component::Components;
+use crate::hub::config::{Configs, CountsByConfig, EffectiveEntry, InitialKymas, RuleRefusals};
+use crate::hub::kinds::{GroupKind, Kinds};
+use crate::hub::mirror::Manifests;
+use crate::hub::own_writes::OwnWrites;
+use crate::process::args::KymaArgs;
+use crate::process::metrics::KymaMetrics;
+use crate::target::target_kyma::{Remote, TargetKyma};
 
 mod kymas;
 

@@ -22,15 +22,15 @@ use tokio::time::MissedTickBehavior;
 use crate::args::Flags;
 use crate::catalogue::{Catalogue, Release, Template};
 use crate::copy::{Key, Kind};
-use crate::memory::TargetState;
 use crate::names::FIELD_MANAGER;
 use crate::plan::plan;
 use crate::rbac::CATALOGUE_CRDS;
 use crate::report::Outcome;
-use crate::session::Session;
 use crate::state::State;
+use crate::target::memory::TargetState;
+use crate::target::session::Session;
 use crate::write::WriteContext;
-use crate::{bootstrap, cleanup, connection, hub, observe, session, write};
+use crate::{hub, observe, target::bootstrap, target::cleanup, target::connection, target::session, write};
 
 /// Deadline for kinds whose CRDs were just installed: they are usually served within a second.
 const KINDS_SERVED_TIMEOUT: Duration = Duration::from_secs(10);

@@ -14,13 +14,8 @@ mod plan;
 mod report;
 
 // Reads and writes.
-mod bootstrap;
-mod cleanup;
-mod connection;
 mod hub;
-mod memory;
 mod observe;
-mod session;
 mod write;
 
 // Wiring.
@@ -30,6 +25,7 @@ mod names;
 mod program;
 mod rbac;
 mod state;
+mod target;
 
 pub use args::Flags;
 pub use names::FIELD_MANAGER;

@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::args::Flags;
 use crate::catalogue::Catalogue;
 use crate::condition_cache::ConditionCache;
-use crate::session::Session;
+use crate::target::session::Session;
 
 /// The shared state of one release-meta-syncer.
 pub(crate) struct State {

@@ -109,7 +109,7 @@ mod tests {
             "crates/sdk/src/delete_gate.rs",
             "crates/helm-component/tests/clusters/hooks.rs",
             "crates/testbed/src/cluster.rs",
-            "crates/kyma-operator/src/config/tests.rs",
+            "crates/kyma-operator/src/hub/config/tests.rs",
             "docs/design.md",
         ] {
             assert!(!checked(path), "{path}");

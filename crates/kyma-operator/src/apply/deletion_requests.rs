@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::{Authority, api_of, index_component, named, patch, resource_of};
 use crate::FIELD_MANAGER;
-use crate::component::ComponentView;
-use crate::deletion::ComponentDeletion;
+use crate::decision::deletion::ComponentDeletion;
 use crate::error::Error;
+use crate::hub::component::ComponentView;
 use crate::plan::owner;
 use crate::state::State;
 

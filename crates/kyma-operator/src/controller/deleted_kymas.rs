@@ -14,12 +14,12 @@ use kyma_sdk::testing::unconnected_context;
 use serde_json::json;
 
 use super::*;
-use crate::catalogue::Subscription;
-use crate::component::{ComponentKind, ComponentView};
-use crate::config::{Config, RuleRefusals, govern_all};
-use crate::selection::Selection;
-use crate::session;
+use crate::decision::selection::Selection;
+use crate::hub::catalogue::Subscription;
+use crate::hub::component::{ComponentKind, ComponentView};
+use crate::hub::config::{Config, RuleRefusals, govern_all};
 use crate::state::tests::unconnected;
+use crate::target::session;
 
 /// Number of Kymas that exist at the same time. All watch the same target, whose streams are limited.
 const BATCH_SIZE: usize = 20;

@@ -13,9 +13,9 @@ use kyma_targets::TargetRecord;
 use serde_json::{Map, Value, json};
 
 use super::{Scope, source};
-use crate::component::{ComponentKind, ComponentView, MANUAL_UPGRADE_MODE, TemplateRecord, kind_of};
-use crate::config;
-use crate::resolve::{Install, ModuleProblem};
+use crate::decision::resolve::{Install, ModuleProblem};
+use crate::hub::component::{ComponentKind, ComponentView, MANUAL_UPGRADE_MODE, TemplateRecord, kind_of};
+use crate::hub::config;
 
 const ADOPT_FIELD: &str = "adopt";
 

@@ -3,7 +3,7 @@
 use kyma_api::values;
 use serde_json::{Map, Value};
 
-use crate::resolve::ModuleProblem;
+use crate::decision::resolve::ModuleProblem;
 
 /// Fields of which a source has exactly one.
 const CONTENT_FIELDS: [&str; 3] = ["ocm", "chart", "manifests"];

@@ -6,9 +6,9 @@ use kyma_api::{SecretKeyRef, crds};
 use serde_json::json;
 
 use super::*;
-use crate::catalogue::{Release, Subscription, Template};
-use crate::config::ConfigUids;
-use crate::selection::{CentralOverrides, ModuleEntry, Selection};
+use crate::decision::selection::{CentralOverrides, ModuleEntry, Selection};
+use crate::hub::catalogue::{Release, Subscription, Template};
+use crate::hub::config::ConfigUids;
 
 fn resolved(decision: Decision) -> ResolvedModule {
     let subscription = Subscription { module: "keda".into(), channel: None, versions: BTreeSet::new() };

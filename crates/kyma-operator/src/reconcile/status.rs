@@ -8,15 +8,15 @@ use kyma_api::{KymaStatus, MandatoryModule, State as ModuleState};
 use kyma_sdk::Wait;
 
 use crate::apply::PlanResult;
-use crate::component::ComponentView;
-use crate::deletion::IgnorePolicy;
-use crate::missing_components;
+use crate::decision::deletion::IgnorePolicy;
+use crate::decision::missing_components;
+use crate::decision::resolve::{Decision, ResolvedModule};
+use crate::hub::component::ComponentView;
 use crate::observe::{self, Observation};
 use crate::plan::Plan;
-use crate::prerequisites::Prerequisites;
 use crate::report::{self, KymaProblem, Outcome, StatusInputs, windows};
-use crate::resolve::{Decision, ResolvedModule};
 use crate::state::State;
+use crate::target::prerequisites::Prerequisites;
 
 /// Returns the next status, and how long to wait for an event before the next pass.
 pub(super) fn status_of(

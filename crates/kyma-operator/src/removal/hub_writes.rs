@@ -9,15 +9,15 @@ use kyma_connection::access_of;
 use kyma_sdk::{Failure, KymaKey, PausedOperations, Wait};
 
 use crate::apply::{self, Authority, PlanResult};
-use crate::catalogue::Subscription;
-use crate::deletion::DeletionStep;
-use crate::events;
-use crate::local;
-use crate::missing_components::{self, MissingComponent};
+use crate::decision::deletion::DeletionStep;
+use crate::decision::missing_components::{self, MissingComponent};
+use crate::decision::resolve::{self, Decision, ModuleProblem, ResolvedModule};
+use crate::hub::catalogue::Subscription;
 use crate::observe;
 use crate::plan::{self, Plan};
-use crate::resolve::{self, Decision, ModuleProblem, ResolvedModule};
+use crate::report::events;
 use crate::state::State;
+use crate::target::local;
 
 /// Result of a step's writes on the hub.
 #[derive(Default)]

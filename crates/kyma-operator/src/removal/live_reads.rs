@@ -10,10 +10,10 @@ use kube::{CustomResourceExt, ResourceExt};
 use kyma_api::{Kyma, KymaStatus, labels, names};
 use kyma_sdk::{KymaKey, find_metadata, live_metadata};
 
-use crate::component::{ComponentKind, ComponentView};
+use crate::decision::missing_components::MissingComponent;
 use crate::error::Error;
-use crate::kinds::{KindStatus, Kinds};
-use crate::missing_components::MissingComponent;
+use crate::hub::component::{ComponentKind, ComponentView};
+use crate::hub::kinds::{KindStatus, Kinds};
 use crate::state::State;
 
 /// A component that the status of a Kyma records.

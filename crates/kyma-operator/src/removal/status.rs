@@ -10,12 +10,12 @@ use kyma_sdk::{Failure, KymaKey};
 use super::hub_writes::{StepResult, find_missing_components};
 use super::live_reads::unwatched;
 use super::{CLUSTER_GONE_MESSAGE, TargetAccess};
-use crate::component::{ComponentKind, ComponentView};
-use crate::deletion::{self, DeletionInputs, DeletionStep, TargetReachability};
-use crate::missing_components;
+use crate::decision::deletion::{self, DeletionInputs, DeletionStep, TargetReachability};
+use crate::decision::missing_components;
+use crate::decision::resolve::ModuleProblem;
+use crate::hub::component::{ComponentKind, ComponentView};
 use crate::observe;
 use crate::report::{self, KymaProblem, Line, StatusInputs};
-use crate::resolve::ModuleProblem;
 use crate::state::State;
 
 /// Returns the reason and message of the failure, Pause or missing access Secret that blocks the deletion.
@@ -89,10 +89,11 @@ pub(super) async fn report(
 /// Updates the status on the target while it has a Kyma. Errors are only logged.
 async fn update_target(state: &State, kyma: &Kyma, access: &TargetAccess) {
     let (Some(session), Some(status)) = (&access.session, &kyma.status) else { return };
-    let Some(crate::target_kyma::Remote::Present(remote)) = state.target_kyma(&KymaKey::of(kyma)) else {
+    let Some(crate::target::target_kyma::Remote::Present(remote)) = state.target_kyma(&KymaKey::of(kyma))
+    else {
         return;
     };
-    let shown = crate::target_kyma::update(state, kyma, session, &remote, status).await;
+    let shown = crate::target::target_kyma::update(state, kyma, session, &remote, status).await;
     if let Err(failure) = shown.map_err(Failure::from) {
         tracing::info!(kyma = %KymaKey::of(kyma), reason = %failure.reason, "status of the target's Kyma: {}", failure.message);
     }

@@ -14,8 +14,8 @@ use kyma_targets::{STAMP_MANAGERS, STAMP_NAME, STAMP_NAMESPACE, Stamp, Target};
 
 use crate::error::Error;
 use crate::state::State;
-use crate::target_kyma::{self, TargetKyma};
-use crate::{CREATE_FIELD_MANAGER, FIELD_MANAGER, admission};
+use crate::target::target_kyma::{self, TargetKyma};
+use crate::{CREATE_FIELD_MANAGER, FIELD_MANAGER, target::admission};
 
 /// Removes the operator's objects: policies, which would outlive their modules, the target's Kyma, the CRD unless
 /// other Kymas remain, then the stamp. Returns true once nothing is left.

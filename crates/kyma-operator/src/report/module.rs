@@ -8,10 +8,10 @@ use kyma_api::{
 };
 use kyma_sdk::Failure;
 
-use crate::component::ComponentView;
-use crate::deletion::{IgnorePolicy, stays_on_target};
+use crate::decision::deletion::{IgnorePolicy, stays_on_target};
+use crate::decision::resolve::{Decision, Install, ModuleProblem, ResolvedModule, UpgradeWait};
+use crate::hub::component::ComponentView;
 use crate::plan::{values_without_effect, withheld};
-use crate::resolve::{Decision, Install, ModuleProblem, ResolvedModule, UpgradeWait};
 
 /// A module's status and the reason of its state.
 #[derive(Debug, Clone)]
@@ -261,7 +261,7 @@ fn removing(outcome: &Outcome<'_>, problem: Option<&ModuleProblem>) -> Option<Li
         status: ModuleStatus {
             version: view.desired_version.clone(),
             channel: view.channel.clone(),
-            // Only a requested removal is Deleting: see [`crate::missing_components`].
+            // Only a requested removal is Deleting: see [`crate::decision::missing_components`].
             state: if is_requested { State::Deleting } else { State::Warning },
             message,
             manifest: Some(tracked_component(view)),

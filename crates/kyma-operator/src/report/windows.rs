@@ -3,8 +3,8 @@
 use kyma_api::Reason;
 use kyma_api::condition::{Condition, Status, types};
 
-use crate::maintenance::SkipSource;
-use crate::resolve::{Decision, ResolvedModule, UpgradeWait};
+use crate::decision::maintenance::SkipSource;
+use crate::decision::resolve::{Decision, ResolvedModule, UpgradeWait};
 
 /// Reports whether the decision depends on the maintenance policy.
 pub(crate) fn is_awaited(resolved: &ResolvedModule) -> bool {

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::{own_conditions, skipped_status};
 use crate::FIELD_MANAGER;
 use crate::error::Error;
-use crate::events;
+use crate::report::events;
 use crate::state::State;
 
 /// Writes the status if it differs, and sends events about changes.

@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use kyma_sdk::{Index, KymaKey};
 
-use crate::admission::target_policies::TargetPolicies;
-use crate::kinds::GroupKind;
-use crate::pull_secret::target_copy::TargetCopy;
-use crate::target_kyma::RemoteRecord;
+use crate::hub::kinds::GroupKind;
+use crate::target::admission::target_policies::TargetPolicies;
+use crate::target::pull_secret::target_copy::TargetCopy;
+use crate::target::target_kyma::RemoteRecord;
 
 /// State of one Kyma between reconciles. It can be rebuilt from the API.
 #[derive(Debug, Default)]
@@ -104,7 +104,7 @@ mod tests {
     use serde_json::{from_value, json};
 
     use super::*;
-    use crate::target_kyma::TargetKyma;
+    use crate::target::target_kyma::TargetKyma;
 
     fn target_kyma(version: u64) -> TargetKyma {
         let object = json!({

@@ -8,7 +8,7 @@ use kyma_targets::SecretKey;
 use serde_json::json;
 
 use super::*;
-use crate::config::Config;
+use crate::hub::config::Config;
 
 impl State {
     /// Returns the maps and indexes that have entries of Kymas.

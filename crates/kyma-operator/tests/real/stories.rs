@@ -1,7 +1,7 @@
 //! Shared by the random sequences on real hubs: the model's state as objects, and a check that the operator has
 //! caught up.
 
-#[path = "../../src/resolve/model.rs"]
+#[path = "../../src/decision/resolve/model.rs"]
 pub(crate) mod model;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,10 +6,10 @@ use kyma_api::component::DeletionReason;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::catalogue::{Release, Subscription, Template};
-use crate::component::ComponentKind;
-use crate::config::ConfigUids;
-use crate::selection::ModuleEntry;
+use crate::decision::selection::ModuleEntry;
+use crate::hub::catalogue::{Release, Subscription, Template};
+use crate::hub::component::ComponentKind;
+use crate::hub::config::ConfigUids;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()

@@ -1,0 +1,207 @@
+//! Finds modules to be removed whose component disappeared without a deletion request. Pure.
+//!
+//! The garbage collector deleted the component, or a user did while kyma-operator was not running. No reconciler would
+//! remove these modules from their target.
+
+use std::collections::BTreeMap;
+
+use kyma_api::{DeletionPolicy, KymaStatus, MandatoryModule, ModuleStatus, ResourcePolicy, State};
+
+use crate::decision::deletion::{IgnorePolicy, stays_on_target};
+use crate::hub::component::{ComponentKind, ComponentView};
+use crate::hub::config::{ConfigUids, is_unreadable_record};
+
+/// A component that the status of a Kyma records as installed, but that does not exist on the hub.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MissingComponent {
+    /// The module.
+    pub(crate) module: String,
+    /// Its last reported version.
+    pub(crate) version: String,
+    /// Its channel.
+    pub(crate) channel: Option<String>,
+    /// Its kind.
+    pub(crate) kind: ComponentKind,
+    /// Whether it was installed because it is mandatory.
+    pub(crate) mandatory: bool,
+}
+
+/// Returns the missing components of a Kyma. A module that the status shows as Deleting has none, because its removal
+/// was requested. Nor has a module that stays on the target: the status reports it before its component is deleted, so
+/// a crash in between causes no removal.
+pub(crate) fn find(
+    status: &KymaStatus,
+    views: &BTreeMap<String, ComponentView>,
+    ignore: IgnorePolicy,
+) -> Vec<MissingComponent> {
+    let without_component = status.modules.iter().flatten().filter(|line| !views.contains_key(&line.name));
+    // A mandatory module that is kept unchanged has a line too. A selection without it does not remove it.
+    let chosen = without_component.filter(|line| !is_mandatory(status, &line.name));
+    let chosen = chosen.filter(|line| !is_left(status, &line.name, ignore)).filter_map(missing_component);
+    chosen.chain(mandatory_without_component(status, views).map(missing_mandatory_component)).collect()
+}
+
+/// Reports whether the module is on record as mandatory.
+fn is_mandatory(status: &KymaStatus, module: &str) -> bool {
+    status.mandatory_modules.iter().flatten().any(|known| known.name == module)
+}
+
+/// Returns mandatory modules on record that have no component and no requested removal.
+fn mandatory_without_component<'a>(
+    status: &'a KymaStatus,
+    views: &'a BTreeMap<String, ComponentView>,
+) -> impl Iterator<Item = &'a MandatoryModule> {
+    let known = status.mandatory_modules.iter().flatten();
+    known.filter(|known| !known.deleting && !views.contains_key(&known.name))
+}
+
+fn missing_mandatory_component(known: &MandatoryModule) -> MissingComponent {
+    MissingComponent {
+        module: known.name.clone(),
+        version: known.version.clone(),
+        channel: None,
+        kind: ComponentKind::of_mandatory(known),
+        mandatory: true,
+    }
+}
+
+/// Returns the mandatory modules on the target, including those whose component is missing.
+pub(crate) fn mandatory_modules(
+    before: &KymaStatus,
+    views: &BTreeMap<String, ComponentView>,
+    ignore: IgnorePolicy,
+) -> Vec<MandatoryModule> {
+    let missing = mandatory_without_component(before, views).cloned();
+    let installed = views.values().filter(|view| view.mandatory).map(|view| MandatoryModule {
+        name: view.module.clone(),
+        version: view.desired_version.clone().unwrap_or_default(),
+        api_version: view.kind.api_version.clone(),
+        kind: view.kind.kind.clone(),
+        deleting: view.deletion_policy == DeletionPolicy::Delete
+            || view.terminating && stays_on_target(view, ignore),
+        module_configs: readable(&view.configs),
+    });
+    let mut known: Vec<MandatoryModule> = installed.chain(missing).collect();
+    known.sort_by(|one, other| one.name.cmp(&other.name));
+    known
+}
+
+/// Returns the ModuleConfigs of a component's record, none if that is unreadable.
+fn readable(configs: &ConfigUids) -> ConfigUids {
+    let readable = configs.iter().filter(|(name, _)| !is_unreadable_record(name));
+    readable.map(|(name, uid)| (name.clone(), uid.clone())).collect()
+}
+
+fn missing_component(line: &ModuleStatus) -> Option<MissingComponent> {
+    if matches!(line.state, State::Deleting | State::Unmanaged) {
+        return None;
+    }
+    // The operator does not remove modules that a KLM Manifest installed.
+    let kind = ComponentKind::of_line(line)?;
+    Some(MissingComponent {
+        module: line.name.clone(),
+        version: line.version.clone()?,
+        channel: line.channel.clone(),
+        kind,
+        mandatory: false,
+    })
+}
+
+/// Reports whether the last entry of the user leaves everything on the target.
+fn is_left(status: &KymaStatus, module: &str, ignore: IgnorePolicy) -> bool {
+    let chosen = status.selection.iter().flat_map(|choice| &choice.modules);
+    chosen.filter(|chosen| chosen.name == module).any(|chosen| {
+        let leaves = chosen.custom_resource_policy == ResourcePolicy::Ignore && ignore == IgnorePolicy::Leave;
+        leaves || !chosen.managed
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_api::annotations;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn names(lines: &Value, chosen: &Value, ignore: IgnorePolicy) -> Vec<String> {
+        let status = json!({"modules": lines, "selection": {"modules": chosen}});
+        let status: KymaStatus = serde_json::from_value(status).unwrap();
+        find(&status, &BTreeMap::new(), ignore).into_iter().map(|missing| missing.module).collect()
+    }
+
+    fn line(name: &str, state: &str) -> Value {
+        let component = json!({"apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent"});
+        json!({"name": name, "state": state, "version": "1.0.0", "manifest": component})
+    }
+
+    #[test]
+    fn installed_module_without_component_has_a_missing_component() {
+        let lines = json!([
+            line("ready", "Ready"), line("broken", "Error"), line("ordered", "Deleting"),
+            line("let-go", "Unmanaged"), {"name": "refused", "state": "Warning"},
+        ]);
+        assert_eq!(names(&lines, &json!([]), IgnorePolicy::Leave), ["ready", "broken"]);
+    }
+
+    #[test]
+    fn mandatory_module_misses_component_unless_removal_requested() {
+        let view = |module: &str, spec: Value| {
+            let object = json!({
+                "metadata": {"name": module, "namespace": "n", "uid": "u", "resourceVersion": "1",
+                    "labels": {"operator.kyma-project.io/mandatory-module": "true"},
+                    "annotations": { annotations::MODULE_CONFIGS: r#"{"gold":"1"}"# },
+                    "ownerReferences": [{"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+                        "name": "sample", "uid": "k"}]},
+                "spec": spec,
+            });
+            ComponentView::of(&ComponentKind::helm(), &serde_json::from_value(object).unwrap()).unwrap()
+        };
+        let module = |name: &str| json!({"name": name, "version": "1.0.0"});
+        let stays = view("warden", json!({"module": module("warden")}));
+        let goes = view("old", json!({"module": module("old"), "deletionPolicy": "Delete"}));
+        let views = [stays, goes].map(|view| (view.module.clone(), view)).into();
+        let known = mandatory_modules(&KymaStatus::default(), &views, IgnorePolicy::Leave);
+        let status = KymaStatus { mandatory_modules: Some(known), ..KymaStatus::default() };
+        assert!(find(&status, &views, IgnorePolicy::Leave).is_empty());
+
+        let missing = find(&status, &BTreeMap::new(), IgnorePolicy::Leave);
+        let missing: Vec<_> = missing
+            .iter()
+            .map(|missing| (missing.module.as_str(), missing.version.as_str(), missing.mandatory))
+            .collect();
+        assert_eq!(missing, [("warden", "1.0.0", true)]);
+        let left = mandatory_modules(&status, &BTreeMap::new(), IgnorePolicy::Leave);
+        assert_eq!(left.iter().map(|known| known.name.as_str()).collect::<Vec<_>>(), ["warden"]);
+        let gold = ConfigUids::from([("gold".to_owned(), "1".to_owned())]);
+        assert_eq!(left[0].module_configs, gold, "its ModuleConfigs stay on record");
+    }
+
+    #[test]
+    fn mandatory_module_with_a_line_has_one_missing_component() {
+        let known = json!([{"name": "warden", "version": "1.0.0",
+            "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent"}]);
+        let status = json!({"modules": [line("warden", "Warning")], "mandatoryModules": known});
+        let status: KymaStatus = serde_json::from_value(status).unwrap();
+        let missing = find(&status, &BTreeMap::new(), IgnorePolicy::Leave);
+        let missing: Vec<_> =
+            missing.iter().map(|missing| (missing.module.as_str(), missing.mandatory)).collect();
+        assert_eq!(missing, [("warden", true)]);
+    }
+
+    #[test]
+    fn a_module_that_klm_manages_has_no_missing_component() {
+        let manifest = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest"});
+        let lines = json!([{"name": "klms", "state": "Ready", "version": "1.0.0", "manifest": manifest}]);
+        assert!(names(&lines, &json!([]), IgnorePolicy::Leave).is_empty());
+    }
+
+    #[test]
+    fn a_module_left_on_the_target_has_no_missing_component() {
+        let lines = json!([line("ignored", "Ready"), line("unmanaged", "Ready")]);
+        let chosen = json!([
+            {"name": "ignored", "customResourcePolicy": "Ignore"}, {"name": "unmanaged", "managed": false},
+        ]);
+        assert!(names(&lines, &chosen, IgnorePolicy::Leave).is_empty());
+        assert_eq!(names(&lines, &chosen, IgnorePolicy::BlockThenRemove), ["ignored"]);
+    }
+}
