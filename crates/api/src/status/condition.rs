@@ -15,19 +15,19 @@ pub mod types {
     pub const MODULE_CATALOG: &str = "ModuleCatalog";
     /// Kyma: the target has the CRDs. Owner: kyma-operator.
     pub const CRDS_SYNC: &str = "CRDsSync";
-    /// Kyma: the target reports changes. Absent without the agent.
+    /// Kyma: the target reports changes through KLM's watcher. KLM sets this condition; the operators do not.
     pub const SKR_WEBHOOK: &str = "SKRWebhook";
     /// Kyma: the target has the image-pull Secret. Absent unless configured.
     pub const SKR_IMAGE_PULL_SECRET_SYNC: &str = "SKRImagePullSecretSync";
-    /// Kyma: the target holds the rules of ModuleConfigs on modules' objects. ModuleConfig: no target refuses its
-    /// rules on modules' objects. Absent where there are none. Owner: kyma-operator.
+    /// Kyma: the target has the rules that ModuleConfigs set for objects of modules. ModuleConfig: no target refuses
+    /// the rules that it sets. Absent if no ModuleConfig sets such rules. Owner: kyma-operator.
     pub const RESOURCE_RULES_APPLIED: &str = "ResourceRulesApplied";
     /// Kyma: an upgrade waits for a maintenance window (False), or a setting skips windows (True). Otherwise absent.
     /// Owner: kyma-operator.
     pub const MAINTENANCE_WINDOW: &str = "MaintenanceWindow";
-    /// The target answers and is the recorded cluster. On Kymas and components.
+    /// The target responds, and its cluster identity equals the recorded one. On Kymas and components.
     pub const TARGET_REACHABLE: &str = "TargetReachable";
-    /// Component: everything in `dependsOn`, and the kinds of its objects, exist.
+    /// Component: all dependencies in `dependsOn` exist, and the target serves the kinds of the component's objects.
     pub const DEPENDENCIES_READY: &str = "DependenciesReady";
     /// Component: content is fetched and rendered.
     pub const RENDERED: &str = "Rendered";
@@ -60,7 +60,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// Returns the value in objects.
+    /// Returns the value of the field `status` of a Kubernetes condition.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -87,8 +87,8 @@ pub struct Condition {
     pub status: Status,
     /// Reason of the status.
     pub reason: Reason,
-    /// Message for users. Truncated at [`limits::MESSAGE_BYTES`]. Must be equal for equal states, or each pass would
-    /// write.
+    /// Message for users. Truncated at [`limits::MESSAGE_BYTES`]. Must not change while the state does not change;
+    /// otherwise each reconcile writes the status.
     pub message: String,
 }
 
@@ -105,31 +105,35 @@ impl Condition {
     }
 }
 
-/// Sets a condition and returns whether anything changed. `generation` is the one that the condition applies to.
+/// Sets a condition and returns whether anything changed. `generation` is the generation of the object that the
+/// condition describes.
 ///
 /// The transition time becomes `now` only if the status changes or the condition is new. Conditions of other types keep
-/// their content and order. Of several conditions of the type, which the schema does not allow, the first stays.
+/// their content and order. If several conditions have this type, which the schema forbids, only the first stays.
 pub fn set(
     conditions: &mut Vec<metav1::Condition>,
     desired: &Condition,
     generation: Option<i64>,
     now: &Time,
 ) -> bool {
-    let Some(position) = conditions.iter().position(|held| held.type_ == desired.type_) else {
+    let Some(position) = conditions.iter().position(|existing| existing.type_ == desired.type_) else {
         conditions.push(build(desired, generation, now.clone()));
         return true;
     };
-    let held = &conditions[position];
-    let since =
-        if held.status == desired.status.as_str() { held.last_transition_time.clone() } else { now.clone() };
+    let existing = &conditions[position];
+    let since = if existing.status == desired.status.as_str() {
+        existing.last_transition_time.clone()
+    } else {
+        now.clone()
+    };
     let new = build(desired, generation, since);
-    let changed = *held != new;
+    let changed = *existing != new;
     conditions[position] = new;
     let before = conditions.len();
     let mut index = 0;
-    conditions.retain(|held| {
+    conditions.retain(|existing| {
         index += 1;
-        index - 1 == position || held.type_ != desired.type_
+        index - 1 == position || existing.type_ != desired.type_
     });
     changed || conditions.len() != before
 }
@@ -137,19 +141,19 @@ pub fn set(
 /// Removes the condition of this type and returns whether it existed.
 pub fn remove(conditions: &mut Vec<metav1::Condition>, type_: &str) -> bool {
     let before = conditions.len();
-    conditions.retain(|held| held.type_ != type_);
+    conditions.retain(|existing| existing.type_ != type_);
     conditions.len() != before
 }
 
-/// Gives conditions that an earlier version stored their current types and reasons, and returns whether any changed.
-/// Where a condition of the current type exists, that of the former type is removed.
+/// Replaces former types and reasons of stored conditions with the current ones, and returns whether any condition
+/// changed. If a condition of the current type exists, the condition of the former type is removed.
 pub fn rename_stored(conditions: &mut Vec<metav1::Condition>) -> bool {
     let mut changed = false;
     for (former, current) in RENAMED_TYPES {
         changed |= rename(conditions, former, current);
     }
     for stored in conditions {
-        if let Some(reason) = Reason::from_former_word(&stored.reason) {
+        if let Some(reason) = Reason::from_former_name(&stored.reason) {
             reason.as_str().clone_into(&mut stored.reason);
             changed = true;
         }
@@ -164,12 +168,12 @@ pub fn current_type(stored: &str) -> &str {
 }
 
 /// Renames the condition of type `old` to `new`, and returns whether it existed. If a condition of type `new` exists,
-/// it stays, and that of type `old` is removed.
+/// it stays, and the condition of type `old` is removed.
 fn rename(conditions: &mut Vec<metav1::Condition>, old: &str, new: &str) -> bool {
     if get(conditions, new).is_some() {
         return remove(conditions, old);
     }
-    let Some(found) = conditions.iter_mut().find(|held| held.type_ == old) else {
+    let Some(found) = conditions.iter_mut().find(|existing| existing.type_ == old) else {
         return false;
     };
     new.clone_into(&mut found.type_);
@@ -179,12 +183,12 @@ fn rename(conditions: &mut Vec<metav1::Condition>, old: &str, new: &str) -> bool
 
 /// Returns the condition of this type.
 pub fn get<'a>(conditions: &'a [metav1::Condition], type_: &str) -> Option<&'a metav1::Condition> {
-    conditions.iter().find(|held| held.type_ == type_)
+    conditions.iter().find(|existing| existing.type_ == type_)
 }
 
 /// Reports whether the condition of this type exists and is True.
 pub fn is_true(conditions: &[metav1::Condition], type_: &str) -> bool {
-    get(conditions, type_).is_some_and(|held| held.status == Status::True.as_str())
+    get(conditions, type_).is_some_and(|existing| existing.status == Status::True.as_str())
 }
 
 fn build(desired: &Condition, generation: Option<i64>, since: Time) -> metav1::Condition {
@@ -222,57 +226,57 @@ mod tests {
 
     #[test]
     fn the_same_condition_again_changes_nothing() {
-        let mut held = vec![];
-        assert!(set(&mut held, &desired(Status::False, "a"), Some(1), &at(1)));
-        let before = held.clone();
-        assert!(!set(&mut held, &desired(Status::False, "a"), Some(1), &at(2)));
-        assert_eq!(held, before);
+        let mut conditions = vec![];
+        assert!(set(&mut conditions, &desired(Status::False, "a"), Some(1), &at(1)));
+        let before = conditions.clone();
+        assert!(!set(&mut conditions, &desired(Status::False, "a"), Some(1), &at(2)));
+        assert_eq!(conditions, before);
     }
 
     #[test]
-    fn the_transition_time_moves_with_the_status_only() {
-        let mut held = vec![];
-        set(&mut held, &desired(Status::False, "a"), Some(1), &at(1));
-        assert!(set(&mut held, &desired(Status::False, "b"), Some(1), &at(2)));
-        assert_eq!(held[0].last_transition_time, at(1));
-        assert!(set(&mut held, &desired(Status::True, "b"), Some(1), &at(3)));
-        assert_eq!(held[0].last_transition_time, at(3));
+    fn transition_time_changes_only_with_the_status() {
+        let mut conditions = vec![];
+        set(&mut conditions, &desired(Status::False, "a"), Some(1), &at(1));
+        assert!(set(&mut conditions, &desired(Status::False, "b"), Some(1), &at(2)));
+        assert_eq!(conditions[0].last_transition_time, at(1));
+        assert!(set(&mut conditions, &desired(Status::True, "b"), Some(1), &at(3)));
+        assert_eq!(conditions[0].last_transition_time, at(3));
     }
 
     #[test]
     fn other_conditions_stay_in_place() {
-        let mut held = vec![];
+        let mut conditions = vec![];
         let other = Condition { type_: types::MODULES, ..desired(Status::True, "") };
-        set(&mut held, &desired(Status::False, "a"), Some(1), &at(1));
-        set(&mut held, &other, Some(1), &at(1));
-        set(&mut held, &desired(Status::True, "a"), Some(1), &at(2));
-        assert_eq!(held.iter().map(|c| c.type_.as_str()).collect::<Vec<_>>(), ["Ready", "Modules"]);
-        assert!(is_true(&held, types::MODULES));
-        assert!(remove(&mut held, types::MODULES) && !remove(&mut held, types::MODULES));
+        set(&mut conditions, &desired(Status::False, "a"), Some(1), &at(1));
+        set(&mut conditions, &other, Some(1), &at(1));
+        set(&mut conditions, &desired(Status::True, "a"), Some(1), &at(2));
+        assert_eq!(conditions.iter().map(|c| c.type_.as_str()).collect::<Vec<_>>(), ["Ready", "Modules"]);
+        assert!(is_true(&conditions, types::MODULES));
+        assert!(remove(&mut conditions, types::MODULES) && !remove(&mut conditions, types::MODULES));
     }
 
     #[test]
     fn a_duplicate_condition_type_is_removed() {
-        let mut held = vec![];
-        set(&mut held, &desired(Status::False, "a"), Some(1), &at(1));
-        held.push(held[0].clone());
-        assert!(set(&mut held, &desired(Status::False, "a"), Some(1), &at(2)));
-        assert_eq!(held.len(), 1);
+        let mut conditions = vec![];
+        set(&mut conditions, &desired(Status::False, "a"), Some(1), &at(1));
+        conditions.push(conditions[0].clone());
+        assert!(set(&mut conditions, &desired(Status::False, "a"), Some(1), &at(2)));
+        assert_eq!(conditions.len(), 1);
     }
 
     #[test]
     fn rename_keeps_content_and_prefers_the_new_type() {
         let old = Condition { type_: "ResourceRules", ..desired(Status::False, "a") };
-        let mut held = vec![];
-        assert!(!rename_stored(&mut held));
-        set(&mut held, &old, Some(1), &at(1));
-        let before = held[0].clone();
-        assert!(rename_stored(&mut held) && !rename_stored(&mut held));
-        assert_eq!(held, [metav1::Condition { type_: "ResourceRulesApplied".to_owned(), ..before }]);
-        let renamed = held.clone();
-        set(&mut held, &old.with_message("b"), Some(1), &at(2));
-        assert!(rename_stored(&mut held));
-        assert_eq!(held, renamed, "the condition of the new type stays");
+        let mut conditions = vec![];
+        assert!(!rename_stored(&mut conditions));
+        set(&mut conditions, &old, Some(1), &at(1));
+        let before = conditions[0].clone();
+        assert!(rename_stored(&mut conditions) && !rename_stored(&mut conditions));
+        assert_eq!(conditions, [metav1::Condition { type_: "ResourceRulesApplied".to_owned(), ..before }]);
+        let renamed = conditions.clone();
+        set(&mut conditions, &old.with_message("b"), Some(1), &at(2));
+        assert!(rename_stored(&mut conditions));
+        assert_eq!(conditions, renamed, "the condition of the new type stays");
     }
 
     #[test]
@@ -281,17 +285,19 @@ mod tests {
             assert_eq!(current_type(former), current);
             assert_eq!(current_type(current), current);
         }
-        let mut held = vec![];
-        set(&mut held, &desired(Status::False, "a"), None, &at(1));
-        "NotKept".clone_into(&mut held[0].reason);
-        assert!(rename_stored(&mut held) && !rename_stored(&mut held));
-        assert_eq!(held[0].reason, "RollbackUnavailable");
+        let mut conditions = vec![];
+        set(&mut conditions, &desired(Status::False, "a"), None, &at(1));
+        "NotKept".clone_into(&mut conditions[0].reason);
+        assert!(rename_stored(&mut conditions) && !rename_stored(&mut conditions));
+        assert_eq!(conditions[0].reason, "RollbackUnavailable");
     }
 
     #[test]
     fn long_messages_are_cut_between_characters() {
-        let mut held = vec![];
-        set(&mut held, &desired(Status::False, &"ä".repeat(5000)), None, &at(1));
-        assert!(held[0].message.len() <= limits::MESSAGE_BYTES && held[0].message.ends_with("ä…"));
+        let mut conditions = vec![];
+        set(&mut conditions, &desired(Status::False, &"ä".repeat(5000)), None, &at(1));
+        assert!(
+            conditions[0].message.len() <= limits::MESSAGE_BYTES && conditions[0].message.ends_with("ä…")
+        );
     }
 }

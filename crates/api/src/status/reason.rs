@@ -10,8 +10,8 @@ pub use class::ErrorClass;
 pub use table::{OwnReason, Reason};
 
 impl Reason {
-    /// Reads a reason by the word of an earlier version, if that differs.
-    pub(crate) fn from_former_word(word: &str) -> Option<Self> {
+    /// Returns the reason that had this name in an earlier version; `None` if no reason was renamed from it.
+    pub(crate) fn from_former_name(word: &str) -> Option<Self> {
         (word == "NotKept").then_some(Self::RollbackUnavailable)
     }
 }

@@ -55,7 +55,7 @@ macro_rules! reasons {
             /// another system.
             pub fn from_word(word: &str) -> Option<Self> {
                 let known = Self::ALL.iter().copied().find(|reason| reason.as_str() == word);
-                known.or_else(|| Self::from_former_word(word))
+                known.or_else(|| Self::from_former_name(word))
             }
         }
     };
