@@ -125,7 +125,7 @@ impl Servers {
             return;
         }
         if !met.is_empty() {
-            self.lost();
+            self.record_failed_connection();
         }
         if met.len() >= MAX_CERTIFICATES {
             met.remove(0);
@@ -134,7 +134,7 @@ impl Servers {
     }
 
     /// Records that a connection broke, or that none could be opened.
-    pub(crate) fn lost(&self) {
+    pub(crate) fn record_failed_connection(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -235,7 +235,7 @@ mod tests {
             changes.push(servers.changes());
         }
         assert_eq!(changes, [0, 0, 1, 1]);
-        servers.lost();
+        servers.record_failed_connection();
         assert_eq!(servers.changes(), 2);
     }
 

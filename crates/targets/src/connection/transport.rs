@@ -288,7 +288,7 @@ impl Transport {
         let answer = answer.and_then(|answer| self.paced(answer)).map_err(|error| self.with_address(error));
         let Some((outcome, cause)) = judged(&answer) else { return answer };
         match outcome {
-            Outcome::Unreachable => self.servers.lost(),
+            Outcome::Unreachable => self.servers.record_failed_connection(),
             Outcome::Healthy | Outcome::Failing | Outcome::Refused => self.answered.now(),
         }
         let effect = self.breaker.lock().record(outcome, Instant::now(), fastrand::f64());

@@ -1,6 +1,6 @@
-//! The cluster that a request is meant for, and the path that identifies a cluster.
+//! The cluster that must receive a request, and the path that identifies a cluster.
 
-/// The uid of the cluster that a request is meant for: an extension of requests that write.
+/// Extension of a write request: the uid of the cluster that must receive the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExpectedCluster(pub(crate) String);
 

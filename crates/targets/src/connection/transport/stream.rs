@@ -93,7 +93,7 @@ impl HttpBody for BoundedBody {
             Poll::Pending => {
                 let silent = this.silence.as_mut().poll(cx);
                 silent.map(|()| {
-                    this.shared.servers.lost();
+                    this.shared.servers.record_failed_connection();
                     Some(Err(TargetError::Deadline(this.idle)))
                 })
             }
@@ -103,7 +103,7 @@ impl HttpBody for BoundedBody {
                 Poll::Ready(Some(checked.map(|()| frame)))
             }
             Poll::Ready(Some(Err(error))) => {
-                this.shared.servers.lost();
+                this.shared.servers.record_failed_connection();
                 Poll::Ready(Some(Err(error)))
             }
             Poll::Ready(None) => Poll::Ready(None),

@@ -31,7 +31,7 @@ use crate::identity::Verdict;
 const METADATA_ACCEPT: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
 const IDENTITY_USER_AGENT: &str = concat!("kyma-targets/", env!("CARGO_PKG_VERSION"), " (identity)");
-/// Maximum size of the response, in bytes.
+/// Maximum size of the response to the identity request, in bytes.
 const MAX_IDENTITY_BYTES: usize = 256 * 1024;
 
 type Stream = <Dialer as Service<Uri>>::Response;
@@ -40,23 +40,24 @@ type Stream = <Dialer as Service<Uri>>::Response;
 pub(super) struct VerifiedPool {
     dialer: Dialer,
     base: Uri,
-    deadline: Duration,
+    timeout: Duration,
     /// Maximum number of idle connections.
     max_idle: usize,
     servers: Arc<Servers>,
     /// Authorization header of the last request, used for the identity request.
     authorization: Arc<Mutex<Option<HeaderValue>>>,
-    /// The expected uid and its pool; replaced if the uid changes.
+    /// Uid of the expected cluster, and the client whose connections lead only to that cluster. Both are replaced if
+    /// another uid is expected.
     current: Mutex<Option<(String, HyperClient<VerifiedDialer, Body>)>>,
 }
 
 impl VerifiedPool {
     pub(super) fn new(dialer: Dialer, base: Uri, limits: &Limits, servers: Arc<Servers>) -> Self {
-        let (deadline, max_idle) = (limits.connect, limits.calls);
+        let (timeout, max_idle) = (limits.connect, limits.calls);
         Self {
             dialer,
             base,
-            deadline,
+            timeout,
             max_idle,
             servers,
             authorization: Arc::default(),
@@ -83,7 +84,7 @@ impl VerifiedPool {
                 authorization: Arc::clone(&self.authorization),
                 servers: Arc::clone(&self.servers),
             },
-            deadline: self.deadline,
+            timeout: self.timeout,
         };
         let client = pool(dialer, self.max_idle);
         *current = Some((uid.to_owned(), client.clone()));
@@ -91,12 +92,12 @@ impl VerifiedPool {
     }
 }
 
-/// Opens connections and returns those that lead to the cluster.
+/// Opens a connection, and returns it only if it leads to the expected cluster.
 #[derive(Clone)]
 pub(super) struct VerifiedDialer {
     dialer: Dialer,
     check: ClusterCheck,
-    deadline: Duration,
+    timeout: Duration,
 }
 
 impl Service<Uri> for VerifiedDialer {
@@ -109,11 +110,11 @@ impl Service<Uri> for VerifiedDialer {
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
-        let (opening, check, deadline) = (self.dialer.call(to), self.check.clone(), self.deadline);
+        let (opening, check, timeout) = (self.dialer.call(to), self.check.clone(), self.timeout);
         Box::pin(async move {
             let stream = opening.await?;
-            let checked = tokio::time::timeout(deadline, check.verify(stream)).await;
-            checked.map_err(|_| TargetError::Deadline(deadline))?
+            let checked = tokio::time::timeout(timeout, check.verify(stream)).await;
+            checked.map_err(|_| TargetError::Deadline(timeout))?
         })
     }
 }
@@ -144,7 +145,7 @@ impl ClusterCheck {
         let (head, body) = answer?;
         let found = parse_uid(head.status.as_u16(), &body)?;
         if found != self.uid {
-            self.servers.lost();
+            self.servers.record_failed_connection();
             let changed = Verdict::TargetChanged { recorded: self.uid.clone(), found };
             return Err(TargetError::Refused(Box::new(changed)));
         }
@@ -193,15 +194,16 @@ fn parse_uid(code: u16, body: &[u8]) -> Result<String, TargetError> {
     if (300..400).contains(&code) {
         return Err(TargetError::Redirected(code));
     }
-    // Every cluster has this namespace.
+    // Every cluster has the namespace kube-system, so this response does not come from an API server.
     if code == 404 {
         return Err(TargetError::NotApiServer(code));
     }
     let audits = AuditIdPresence::default();
-    let is_of_proxy = StatusCode::from_u16(code).is_ok_and(|code| is_foreign(code, IDENTITY_PATH, &audits));
+    let is_proxy_response =
+        StatusCode::from_u16(code).is_ok_and(|code| is_foreign(code, IDENTITY_PATH, &audits));
     let status = match status_in(body) {
         Some(status) => status,
-        None if is_of_proxy => return Err(TargetError::NotApiServer(code)),
+        None if is_proxy_response => return Err(TargetError::NotApiServer(code)),
         None => Status::failure("", ""),
     };
     Err(classify(&kube::Error::Api(Box::new(status.with_code(code)))))
