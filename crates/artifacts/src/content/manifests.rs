@@ -129,7 +129,7 @@ async fn read_oci(gate: Gate<'_>, reference: &OciReference) -> Result<Manifests,
     let Gate { fetch, credentials, .. } = gate;
     let what = reference.to_string();
     let selected = selection::select(gate, reference, ArtifactKind::Manifests).await?;
-    let verified = gate.manifest(reference, selected.manifest_digest).await;
+    let verified = gate.verify_manifest(reference, selected.manifest_digest).await;
     selection::verify(gate, reference, &selected, verified).await?;
     let yaml = yaml_of_layers(gate, reference, &what, &selected.manifest).await;
     if matches!(yaml, Err(ArtifactError::Invalid { .. })) {

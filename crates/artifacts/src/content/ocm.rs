@@ -84,7 +84,7 @@ pub(crate) async fn read(
     let reference = repository.tag(&tag_of(version))?;
     let what = reference.to_string();
     let selected = selection::select(gate, &reference, ArtifactKind::Component).await?;
-    let verified = gate.manifest(&reference, selected.manifest_digest).await;
+    let verified = gate.verify_manifest(&reference, selected.manifest_digest).await;
     selection::verify(gate, &reference, &selected, verified).await?;
     let SelectedManifest { digest, manifest, .. } = selected;
     let reader = Reader { fetch, repository: &repository, credentials, what: &what };

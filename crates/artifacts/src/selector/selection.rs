@@ -12,7 +12,7 @@ use crate::selector::reference::OciReference;
 use crate::storage::digest::{Digest, printable};
 use crate::trust::Gate;
 
-/// Maximum number of manifests of an index that are read.
+/// Maximum number of manifests that are read from one index.
 const MAX_CANDIDATES: usize = 16;
 
 /// Media types of the configurations of images.
@@ -26,7 +26,7 @@ pub(crate) enum ArtifactKind {
     Chart,
     /// An OCM component version.
     Component,
-    /// Manifests: neither an image nor one of the other kinds.
+    /// Kubernetes manifests: the media type is not that of an image, a Helm chart or an OCM component version.
     Manifests,
 }
 
@@ -54,7 +54,7 @@ impl ArtifactKind {
 
 /// The manifest that a reference selects.
 pub(crate) struct SelectedManifest {
-    /// Digest in the registry: of the manifest, or of the index that contains it.
+    /// Digest to which the reference resolves: that of the manifest, or of the index that contains the manifest.
     pub(crate) digest: Digest,
     /// Digest of the manifest.
     pub(crate) manifest_digest: Digest,
@@ -78,11 +78,11 @@ pub(crate) async fn select(
     let Some(descriptors) = index_of(&content) else {
         return Ok(SelectedManifest { digest, manifest_digest: digest, manifest: content });
     };
-    let what = reference.to_string();
-    let candidates = candidates(&what, &descriptors, kind)?;
+    let artifact = reference.to_string();
+    let candidates = candidates(&artifact, &descriptors, kind)?;
     if candidates.len() > MAX_CANDIDATES {
         return Err(ArtifactError::invalid(
-            what,
+            artifact,
             format!("an index of more than {MAX_CANDIDATES} artifacts"),
         ));
     }
@@ -96,29 +96,30 @@ pub(crate) async fn select(
     }
     match (found.pop(), found.is_empty()) {
         (Some(selected), true) => Ok(selected),
-        (None, _) => Err(ArtifactError::invalid(what, none_message(&descriptors, kind))),
+        (None, _) => Err(ArtifactError::invalid(artifact, no_match_message(&descriptors, kind))),
         (Some(last), false) => {
             found.push(last);
             let digests = found.iter().map(|selected| selected.manifest_digest);
-            Err(ArtifactError::invalid(what, several_message(digests, kind)))
+            Err(ArtifactError::invalid(artifact, ambiguous_message(digests, kind)))
         }
     }
 }
 
-/// Verifies the signature of an artifact, on the manifest or on the index.
+/// Returns the verification result of the manifest. If the manifest is unsigned or untrusted and belongs to an index,
+/// verifies the signature of the index instead.
 pub(crate) async fn verify(
     gate: Gate<'_>,
     reference: &OciReference,
     selected: &SelectedManifest,
-    verified: Result<(), ArtifactError>,
+    manifest_result: Result<(), ArtifactError>,
 ) -> Result<(), ArtifactError> {
-    match verified {
+    match manifest_result {
         Err(error @ (ArtifactError::Unsigned { .. } | ArtifactError::Untrusted { .. }))
             if selected.digest != selected.manifest_digest =>
         {
-            gate.manifest(reference, selected.digest).await.map_err(|_| error)
+            gate.verify_manifest(reference, selected.digest).await.map_err(|_| error)
         }
-        verified => verified,
+        result => result,
     }
 }
 
@@ -127,10 +128,11 @@ fn index_of(content: &[u8]) -> Option<Vec<Descriptor>> {
     serde_json::from_slice::<Index>(content).ok()?.manifests
 }
 
-/// Returns the digests of manifests that may be of a kind: those whose descriptor names the kind, else those whose
-/// descriptor names none. If those are too many to read, the ones with a platform are left out.
+/// Returns the digests of manifests that may be of a kind: the manifests whose descriptor has an artifact type of the
+/// kind, or, if there are none, the manifests whose descriptor has no artifact type. If more than [`MAX_CANDIDATES`]
+/// manifests have no artifact type, manifests with a platform are omitted.
 fn candidates(
-    what: &str,
+    artifact: &str,
     descriptors: &[Descriptor],
     kind: ArtifactKind,
 ) -> Result<Vec<Digest>, ArtifactError> {
@@ -141,7 +143,7 @@ fn candidates(
         let digests: Result<Vec<Digest>, _> = wanted.map(digest).collect();
         digests
             .map(remove_repeated)
-            .map_err(|_| ArtifactError::invalid(what, "an index with a digest that is not sha256"))
+            .map_err(|_| ArtifactError::invalid(artifact, "an index with a digest that is not sha256"))
     };
     let named = digests(&|descriptor| type_of(descriptor).is_some_and(|found| kind.matches(&found)))?;
     if !named.is_empty() {
@@ -169,7 +171,7 @@ fn is_of_kind(manifest: &[u8], kind: ArtifactKind) -> bool {
         || declared.is_some_and(|found| kind.matches(&found))
 }
 
-fn none_message(descriptors: &[Descriptor], kind: ArtifactKind) -> String {
+fn no_match_message(descriptors: &[Descriptor], kind: ArtifactKind) -> String {
     let mut types: Vec<String> = descriptors
         .iter()
         .filter_map(|descriptor| descriptor.artifact_type().as_ref())
@@ -182,7 +184,7 @@ fn none_message(descriptors: &[Descriptor], kind: ArtifactKind) -> String {
     format!("an OCI index of {count} manifests without a {}{types}", kind.name())
 }
 
-fn several_message(digests: impl Iterator<Item = Digest>, kind: ArtifactKind) -> String {
+fn ambiguous_message(digests: impl Iterator<Item = Digest>, kind: ArtifactKind) -> String {
     let digests: Vec<String> = digests.map(|digest| digest.to_string()).collect();
     format!("an OCI index with more than one {}: name one of the digests {}", kind.name(), digests.join(", "))
 }
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn candidates_are_the_manifests_that_say_so_or_else_say_nothing() {
+    fn candidates_have_the_artifact_type_or_else_none() {
         let (image, chart) = (Digest::of(b"image"), Digest::of(b"chart"));
         let found = |manifests: Value| {
             let index = json!({"schemaVersion": 2, "manifests": manifests}).to_string();

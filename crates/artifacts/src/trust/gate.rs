@@ -27,7 +27,7 @@ pub(crate) struct Gate<'a> {
 
 impl Gate<'_> {
     /// Verifies an OCI manifest, before any content that it names is read.
-    pub(crate) async fn manifest(
+    pub(crate) async fn verify_manifest(
         &self,
         reference: &OciReference,
         digest: Digest,
@@ -68,15 +68,18 @@ impl Gate<'_> {
         provenance: Option<Digest>,
     ) -> Result<(), ArtifactError> {
         let Some((trust, keyring)) = self.keyring() else {
-            return self.manifest(reference, digest).await;
+            return self.verify_manifest(reference, digest).await;
         };
         if self.fetch.verifications().holds((archive, trust.digest())) {
             return Ok(());
         }
         let what = reference.clone().pinned(digest).to_string();
         let unsigned = || ArtifactError::Unsigned { what: what.clone(), looked: "it has no provenance" };
-        let signed =
-            if trust.counts_signatures() { self.manifest(reference, digest).await } else { Err(unsigned()) };
+        let signed = if trust.counts_signatures() {
+            self.verify_manifest(reference, digest).await
+        } else {
+            Err(unsigned())
+        };
         match (signed, provenance) {
             (Err(ArtifactError::Unsigned { .. } | ArtifactError::Untrusted { .. }), Some(provenance)) => {
                 let limit = self.fetch.limits().signature;
