@@ -375,7 +375,7 @@ fn tls_fault(error: &rustls::Error) -> TlsFault {
             Certificate::UnsupportedSignatureAlgorithmContext { .. }
             | Certificate::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => TlsFault::Algorithm,
             Certificate::BadEncoding | Certificate::UnhandledCriticalExtension => TlsFault::Certificate,
-            _ if kyma_tls::is_authority(error) => TlsFault::Authority,
+            _ if kyma_tls::is_authority_refused(error) => TlsFault::Authority,
             _ => TlsFault::Certificate,
         },
         rustls::Error::AlertReceived(alert) => match alert {

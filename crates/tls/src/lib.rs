@@ -1,8 +1,8 @@
 //! Verification of server certificates as client-go and other Go programs do it.
 //!
-//! rustls trusts authorities only. Go also trusts a certificate that is itself among the trusted ones: a self-signed
-//! server certificate, with or without `CA:TRUE`, and one that another authority issued. Name and validity are verified
-//! in either case.
+//! rustls trusts authorities only. Go also accepts a server certificate that is itself in the list of trusted
+//! certificates: a self-signed certificate, with or without `CA:TRUE`, or a certificate of an untrusted authority. Name
+//! and validity are verified in either case.
 //!
 //! ```
 //! # fn main() -> Result<(), kyma_tls::AuthorityError> {
@@ -35,30 +35,30 @@ pub enum AuthorityError {
     Unreadable,
     /// The list is empty.
     #[error("there is no certificate")]
-    None,
+    Missing,
 }
 
-/// Returns a verifier that trusts `certificates`, both as authorities and as server certificates, and the authorities in
-/// `more`. It uses rustls' provider `ring`. As in Go, a certificate that cannot be read does not affect the others.
+/// Returns a verifier that trusts `certificates`, both as authorities and as server certificates, and `authorities`. It
+/// uses rustls' provider `ring`. As in Go, a certificate that cannot be read does not affect the others.
 ///
 /// # Errors
-/// No certificate can be read, or there is none.
+/// None of `certificates` can be read, or both `certificates` and `authorities` are empty.
 pub fn server_verifier(
     certificates: &[CertificateDer<'static>],
-    more: RootCertStore,
+    authorities: RootCertStore,
 ) -> Result<Arc<dyn ServerCertVerifier>, AuthorityError> {
-    let mut roots = more;
+    let mut roots = authorities;
     let (readable, unreadable) = roots.add_parsable_certificates(certificates.iter().cloned());
     if readable == 0 && unreadable > 0 {
         return Err(AuthorityError::Unreadable);
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let by_authority = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
-    let by_authority = by_authority.map_err(|_| AuthorityError::None)?;
+    let by_authority = by_authority.map_err(|_| AuthorityError::Missing)?;
     Ok(Arc::new(Verifier { by_authority, trusted: certificates.to_vec() }))
 }
 
-/// Trusts certificates issued by an authority, and the trusted certificates themselves.
+/// Accepts server certificates that a trusted authority issued, and the certificates in `trusted`.
 #[derive(Debug)]
 struct Verifier {
     by_authority: Arc<WebPkiServerVerifier>,
@@ -108,8 +108,9 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Reports whether a certificate is refused only because of its issuer: the issuer is untrusted, has only the name of a
-/// trusted one, or signed with an unsupported algorithm such as SHA-1. The validity period is checked before the issuer.
+/// Reports whether a certificate is refused only because of its issuer: the issuer is untrusted, has the name but not
+/// the key of a trusted issuer, or signed with an unsupported algorithm such as SHA-1. The validity period is checked
+/// before the issuer, so an expired certificate is not refused with one of these errors.
 fn is_about_issuer(error: &Error) -> bool {
     let Error::InvalidCertificate(problem) = error else { return false };
     let is_about_signature = matches!(
@@ -119,12 +120,12 @@ fn is_about_issuer(error: &Error) -> bool {
             | CertificateError::UnsupportedSignatureAlgorithmContext { .. }
             | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. }
     );
-    is_about_signature || is_authority(error)
+    is_about_signature || is_authority_refused(error)
 }
 
-/// Reports whether a server certificate is refused because it is a certificate of an authority.
-pub fn is_authority(error: &Error) -> bool {
-    // webpki's error, whose text is its name.
+/// Reports whether a server certificate was refused because it is the certificate of an authority.
+pub fn is_authority_refused(error: &Error) -> bool {
+    // rustls passes on this webpki error as `Other`; its text is the name of the webpki variant.
     matches!(
         error,
         Error::InvalidCertificate(CertificateError::Other(other)) if other.0.to_string() == "CaUsedAsEndEntity"

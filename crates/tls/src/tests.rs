@@ -98,10 +98,10 @@ fn a_trusted_certificate_is_refused_for_another_name_or_time() {
 }
 
 #[test]
-fn a_certificate_that_nobody_trusts_is_refused() {
+fn an_untrusted_certificate_is_refused() {
     let (trusted, other) = (self_signed(&params(AUTHORITY)), self_signed(&params(AUTHORITY)));
     let error = verify(&trusted, &other, NAME).unwrap_err();
-    assert!(is_authority(&error), "{error:?}");
+    assert!(is_authority_refused(&error), "{error:?}");
     let leaf = self_signed(&params(IsCa::NoCa));
     assert!(verify(&trusted, &leaf, NAME).is_err());
 }
@@ -121,7 +121,7 @@ fn a_certificate_that_cannot_be_read_is_no_authority() {
     let junk = CertificateDer::from(vec![1, 2, 3]);
     let error = server_verifier(&[junk], RootCertStore::empty()).unwrap_err();
     assert_eq!(error, AuthorityError::Unreadable);
-    assert_eq!(server_verifier(&[], RootCertStore::empty()).unwrap_err(), AuthorityError::None);
+    assert_eq!(server_verifier(&[], RootCertStore::empty()).unwrap_err(), AuthorityError::Missing);
     // A clock that cannot be told from the epoch verifies nothing that is valid now.
     let certificate = self_signed(&params(IsCa::NoCa));
     let verifier = server_verifier(&[certificate.der().clone()], RootCertStore::empty()).unwrap();
