@@ -23,8 +23,8 @@ pub struct PausedOperations {
 }
 
 impl PausedOperations {
-    /// Returns the message of a Pause that forbids all writes except of the object's own status; `None` if writes are
-    /// allowed.
+    /// Returns the message of a Pause that forbids all writes except to the status of the object itself; `None` if
+    /// writes are allowed.
     pub fn writes(&self) -> Option<&str> {
         self.writes.as_deref()
     }
@@ -66,7 +66,7 @@ impl PausedOperations {
     }
 }
 
-/// Relation of an object to a Kyma, which the selector of a Pause matches.
+/// Relation of an object to a Kyma. The selector of a Pause is matched against the labels of that Kyma.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PauseSubject<'a> {
     /// A Kyma itself, with these labels.
@@ -86,25 +86,26 @@ impl<'a> PauseSubject<'a> {
     }
 }
 
-/// All Pauses, and the labels of all Kymas once a selector asks for them.
+/// All Pauses, and, if a Pause has a selector, the labels of all Kymas.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PauseSnapshot {
     pub(crate) pauses: BTreeMap<String, Arc<Pause>>,
     /// Names of Pauses that the last list lacked. They stay in force.
     pub(crate) missing: BTreeSet<String>,
-    /// `None` until they are listed, or while no Pause has a selector.
+    /// Labels of all Kymas. `None` until Kymas are listed, or while no Pause has a selector.
     pub(crate) kymas: Option<KymaLabels>,
     /// How often a user deleted a Pause of an operator's brake.
     pub(crate) released: u64,
-    /// Uids of the other brakes' Pauses at the last confirmation, which covers them too.
+    /// Uids of all Pauses of brakes that existed at the last confirmation. A confirmation applies to the Pauses of all
+    /// brakes, so these are no longer in force.
     pub(crate) confirmed: BTreeSet<String>,
-    /// How often a list lacked the brake's Pause without a DELETE event.
+    /// How often the Pause of the brake was missing from a list although no DELETE event was received.
     pub(crate) lost: u64,
 }
 
 impl PauseSnapshot {
-    /// Returns the operations that Pauses forbid for an object of an operator at a time. Of several Pauses of a scope
-    /// the first by name gives the message.
+    /// Returns the operations that Pauses forbid `operator` to perform for the object `subject` at the time `now`. If
+    /// several Pauses have the same scope, the message is that of the first Pause by name.
     pub(crate) fn paused_operations(
         &self,
         operator: &str,
@@ -138,12 +139,13 @@ impl PauseSnapshot {
         pauses.filter(move |pause| is_in_force(pause, now) && !is_confirmed(pause))
     }
 
-    /// Records that a user deleted the Pause of a brake, which confirms the deletions of all operators.
+    /// Records that a user deleted the Pause of a brake. The user thereby confirms the blocked deletions of every
+    /// operator.
     pub(crate) fn confirm_brakes(&mut self) {
         self.released += 1;
         let of_brakes =
             self.pauses.iter().filter(|(name, pause)| braked_operator(name, &pause.spec).is_some());
-        // Bounded by the Pauses that exist.
+        // The set has at most one uid for each existing Pause.
         self.confirmed = of_brakes.filter_map(|(_, pause)| pause.uid()).collect();
     }
 
@@ -159,8 +161,8 @@ impl PauseSnapshot {
             .any(|pause| pause.spec.selector.as_ref().is_some_and(|selector| !is_empty(selector)))
     }
 
-    /// Reports whether a Pause applies to an object. Unknown labels count as matching: a needless stop costs time, a
-    /// missing one costs data.
+    /// Reports whether a Pause applies to an object. Unknown labels count as matching: a Pause that applies by mistake
+    /// only delays work, but a Pause that is ignored by mistake can lose data.
     fn concerns(&self, pause: &Pause, subject: PauseSubject<'_>) -> bool {
         let Some(selector) = pause.spec.selector.as_ref().filter(|selector| !is_empty(selector)) else {
             return true;
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn each_scope_stops_what_it_names_and_all_stops_everything() {
+    fn each_scope_forbids_its_operation_and_all_forbids_every_one() {
         let stopped = |scope: &str| {
             let paused_operations = snapshot(&[("p", json!({"scope": scope}))]).paused_operations(
                 "x",
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_tells_kymas_apart_and_holds_whom_it_cannot_tell() {
+    fn selector_matches_kyma_labels_and_unknown_labels_match() {
         let mut snapshot = snapshot(&[("p", json!({"selector": {"matchLabels": {"region": "eu"}}}))]);
         let held = |snapshot: &PauseSnapshot, subject| {
             snapshot.paused_operations("x", subject, at(0)).writes().is_some()
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_that_is_none_holds_everybody() {
+    fn empty_or_invalid_selector_matches_every_object() {
         let broken = json!({"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]});
         for selector in [broken, json!({})] {
             let snapshot = snapshot(&[("p", json!({ "selector": selector }))]);
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_ends_at_its_moment() {
+    fn a_pause_expires_at_until() {
         let snapshot =
             snapshot(&[("p", json!({"until": at(100).to_string()})), ("q", json!({"scope": "Deletes"}))]);
         assert_eq!(snapshot.next_end(at(0)), Some(at(100)));
@@ -296,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_that_is_not_named_goes_on() {
+    fn a_pause_does_not_affect_operators_that_it_does_not_name() {
         let snapshot = snapshot(&[("p", json!({"operators": ["x", "y"]}))]);
         let held =
             |operator| snapshot.paused_operations(operator, PauseSubject::NoKyma, at(0)).writes().is_some();
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn only_more_than_before_is_tighter() {
+    fn is_tighter_only_if_a_new_operation_is_forbidden() {
         let paused_operations =
             |spec: Value| snapshot(&[("p", spec)]).paused_operations("x", PauseSubject::NoKyma, at(0));
         let (all, deletes) = (paused_operations(json!({})), paused_operations(json!({"scope": "Deletes"})));
@@ -313,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn kymas_their_objects_and_others_are_told_apart() {
+    fn pause_subject_is_a_kyma_an_object_of_a_kyma_or_neither() {
         let kyma: Kyma = serde_json::from_value(json!({
             "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
             "metadata": {"name": "k", "labels": {"region": "eu"}}, "spec": {"channel": "regular"}}))
