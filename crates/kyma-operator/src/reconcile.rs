@@ -312,7 +312,7 @@ fn plan_for(
     let created = lines.filter(|line| line.default_resource_created);
     let default_resources = created.map(|line| line.name.clone()).collect();
     let kinds = state.kinds();
-    state.waits_for_kinds(&observed.key, plan::unready_kinds(&kinds, decided));
+    state.set_awaited_kinds(&observed.key, plan::unready_kinds(&kinds, decided));
     let scope = plan::Scope {
         kyma: &observed.key,
         uid: &observed.uid,

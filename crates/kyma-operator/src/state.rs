@@ -260,7 +260,7 @@ impl State {
     }
 
     /// Sets the component kinds that the Kyma waits for.
-    pub(crate) fn waits_for_kinds(&self, kyma: &KymaKey, kinds: Vec<GroupKind>) {
+    pub(crate) fn set_awaited_kinds(&self, kyma: &KymaKey, kinds: Vec<GroupKind>) {
         self.kymas().by_kind.set(kyma.clone(), kinds);
     }
 

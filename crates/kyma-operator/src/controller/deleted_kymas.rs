@@ -130,7 +130,7 @@ fn record_reconcile(state: &State, kyma: &Kyma) {
         versions: ["1.0.0".to_owned()].into(),
     };
     state.catalogue_mut().subscribe(&key, &[subscription]);
-    state.waits_for_kinds(&key, vec![("component.kyma-project.io".to_owned(), "HelmComponent".to_owned())]);
+    state.set_awaited_kinds(&key, vec![("component.kyma-project.io".to_owned(), "HelmComponent".to_owned())]);
     state.awaits_window(&key, true);
     state.set_blocked(&key, true);
     state.record_klm_kyma(&key);

@@ -1,7 +1,8 @@
-//! Finds modules to be removed whose component disappeared without a deletion request. Pure.
+//! Finds components that disappeared from the hub without a deletion request, so that their modules are removed from
+//! the target. Pure.
 //!
 //! The garbage collector deleted the component, or a user did while kyma-operator was not running. No reconciler would
-//! remove these modules from their target.
+//! remove their modules from the target.
 
 use std::collections::BTreeMap;
 
@@ -14,53 +15,55 @@ use crate::hub::config::{ConfigUids, is_unreadable_record};
 /// A component that the status of a Kyma records as installed, but that does not exist on the hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MissingComponent {
-    /// The module.
+    /// Name of the module.
     pub(crate) module: String,
-    /// Its last reported version.
+    /// Last reported version of the module.
     pub(crate) version: String,
-    /// Its channel.
+    /// Channel of the module.
     pub(crate) channel: Option<String>,
-    /// Its kind.
+    /// Kind of the component.
     pub(crate) kind: ComponentKind,
-    /// Whether it was installed because it is mandatory.
+    /// Whether the module was installed because it is mandatory.
     pub(crate) mandatory: bool,
 }
 
-/// Returns the missing components of a Kyma. A module that the status shows as Deleting has none, because its removal
-/// was requested. Nor has a module that stays on the target: the status reports it before its component is deleted, so
-/// a crash in between causes no removal.
+/// Returns the missing components of a Kyma. A module that the status shows as Deleting has no missing component,
+/// because its removal was requested. A module that stays on the target has none either: kyma-operator writes to the
+/// status that the module stays before it deletes the component, so a crash in between does not remove the module.
 pub(crate) fn find(
     status: &KymaStatus,
     views: &BTreeMap<String, ComponentView>,
     ignore: IgnorePolicy,
 ) -> Vec<MissingComponent> {
     let without_component = status.modules.iter().flatten().filter(|line| !views.contains_key(&line.name));
-    // A mandatory module that is kept unchanged has a line too. A selection without it does not remove it.
+    // A mandatory module that is kept unchanged also has an entry in `status.modules`. It is not removed if the user's
+    // selection lacks it.
     let chosen = without_component.filter(|line| !is_mandatory(status, &line.name));
-    let chosen = chosen.filter(|line| !is_left(status, &line.name, ignore)).filter_map(missing_component);
+    let chosen =
+        chosen.filter(|line| !stays_by_selection(status, &line.name, ignore)).filter_map(missing_component);
     chosen.chain(mandatory_without_component(status, views).map(missing_mandatory_component)).collect()
 }
 
-/// Reports whether the module is on record as mandatory.
+/// Reports whether the status records the module as mandatory.
 fn is_mandatory(status: &KymaStatus, module: &str) -> bool {
-    status.mandatory_modules.iter().flatten().any(|known| known.name == module)
+    status.mandatory_modules.iter().flatten().any(|recorded| recorded.name == module)
 }
 
-/// Returns mandatory modules on record that have no component and no requested removal.
+/// Returns the recorded mandatory modules that have no component and whose removal was not requested.
 fn mandatory_without_component<'a>(
     status: &'a KymaStatus,
     views: &'a BTreeMap<String, ComponentView>,
 ) -> impl Iterator<Item = &'a MandatoryModule> {
-    let known = status.mandatory_modules.iter().flatten();
-    known.filter(|known| !known.deleting && !views.contains_key(&known.name))
+    let recorded = status.mandatory_modules.iter().flatten();
+    recorded.filter(|recorded| !recorded.deleting && !views.contains_key(&recorded.name))
 }
 
-fn missing_mandatory_component(known: &MandatoryModule) -> MissingComponent {
+fn missing_mandatory_component(recorded: &MandatoryModule) -> MissingComponent {
     MissingComponent {
-        module: known.name.clone(),
-        version: known.version.clone(),
+        module: recorded.name.clone(),
+        version: recorded.version.clone(),
         channel: None,
-        kind: ComponentKind::of_mandatory(known),
+        kind: ComponentKind::of_mandatory(recorded),
         mandatory: true,
     }
 }
@@ -86,7 +89,7 @@ pub(crate) fn mandatory_modules(
     known
 }
 
-/// Returns the ModuleConfigs of a component's record, none if that is unreadable.
+/// Returns the ModuleConfigs that a component records; empty if the record is unreadable.
 fn readable(configs: &ConfigUids) -> ConfigUids {
     let readable = configs.iter().filter(|(name, _)| !is_unreadable_record(name));
     readable.map(|(name, uid)| (name.clone(), uid.clone())).collect()
@@ -107,8 +110,8 @@ fn missing_component(line: &ModuleStatus) -> Option<MissingComponent> {
     })
 }
 
-/// Reports whether the last entry of the user leaves everything on the target.
-fn is_left(status: &KymaStatus, module: &str, ignore: IgnorePolicy) -> bool {
+/// Reports whether all objects of the module stay on the target by the last selection of the user.
+fn stays_by_selection(status: &KymaStatus, module: &str, ignore: IgnorePolicy) -> bool {
     let chosen = status.selection.iter().flat_map(|choice| &choice.modules);
     chosen.filter(|chosen| chosen.name == module).any(|chosen| {
         let leaves = chosen.custom_resource_policy == ResourcePolicy::Ignore && ignore == IgnorePolicy::Leave;
@@ -135,16 +138,16 @@ mod tests {
     }
 
     #[test]
-    fn installed_module_without_component_has_a_missing_component() {
+    fn missing_component_of_an_installed_module_is_found() {
         let lines = json!([
-            line("ready", "Ready"), line("broken", "Error"), line("ordered", "Deleting"),
-            line("let-go", "Unmanaged"), {"name": "refused", "state": "Warning"},
+            line("ready", "Ready"), line("broken", "Error"), line("deleting", "Deleting"),
+            line("unmanaged", "Unmanaged"), {"name": "refused", "state": "Warning"},
         ]);
         assert_eq!(names(&lines, &json!([]), IgnorePolicy::Leave), ["ready", "broken"]);
     }
 
     #[test]
-    fn mandatory_module_misses_component_unless_removal_requested() {
+    fn missing_mandatory_component_is_found_unless_being_removed() {
         let view = |module: &str, spec: Value| {
             let object = json!({
                 "metadata": {"name": module, "namespace": "n", "uid": "u", "resourceVersion": "1",
@@ -177,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn mandatory_module_with_a_line_has_one_missing_component() {
+    fn mandatory_module_in_modules_is_found_only_once() {
         let known = json!([{"name": "warden", "version": "1.0.0",
             "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent"}]);
         let status = json!({"modules": [line("warden", "Warning")], "mandatoryModules": known});

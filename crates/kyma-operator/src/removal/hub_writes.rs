@@ -105,7 +105,7 @@ fn plan_missing_components(state: &State, kyma: &Kyma, missing_components: &[Mis
     };
     let shard = reference.as_ref().and_then(|reference| reference.kubeconfig_secret_ref.as_ref());
     let kinds = state.kinds();
-    state.waits_for_kinds(&key, plan::unready_kinds(&kinds, &decided));
+    state.set_awaited_kinds(&key, plan::unready_kinds(&kinds, &decided));
     let mut plan = plan::plan(
         &plan::Scope {
             kyma: &key,

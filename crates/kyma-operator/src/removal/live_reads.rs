@@ -1,5 +1,5 @@
-//! Finds components of a Kyma that no watch reports: their kind is being listed, its CRD is terminating, or a list of
-//! the hub was incomplete.
+//! Finds, by live reads, the components of a Kyma that no watch reports, because the list of their kind is not complete
+//! yet, the CRD of their kind is terminating, or an earlier list from the hub was incomplete.
 
 use std::collections::BTreeSet;
 
@@ -23,9 +23,10 @@ struct RecordedComponent {
     name: String,
 }
 
-/// Returns the modules whose recorded component the hub has but the index lacks. An incomplete list removes components
-/// from the index; only a read of each by name proves that it does not exist. Components of kinds without a watch are
-/// left to [`has_unwatched_components`], and missing components to their creation, which fails if they exist.
+/// Returns the modules whose component is recorded in the status and exists on the hub, but is missing from the index.
+/// An incomplete list removes components from the index; only a read by name proves that a component does not exist.
+/// Components of kinds without a watch are found by [`has_unwatched_components`]. Missing components are skipped,
+/// because kyma-operator creates them again, which fails if they exist.
 pub(super) async fn find_unindexed(
     state: &State,
     kyma: &Kyma,
@@ -72,7 +73,7 @@ fn recorded(kyma: &KymaKey, status: Option<&KymaStatus>) -> Vec<RecordedComponen
 
 async fn exists(api: &Api<DynamicObject>, name: &str) -> kube::Result<bool> {
     let found = match find_metadata(api, name).await {
-        // Roles that older reconcilers bring for their kind do not permit get.
+        // The roles that older reconcilers install for their kind lack the verb `get`.
         Err(kube::Error::Api(status)) if status.code == 403 => live_metadata(api, name).await,
         found => found,
     };
@@ -85,15 +86,15 @@ fn api(state: &State, kyma: &KymaKey, kind: &ComponentKind, plural: &str) -> Api
     Api::namespaced_with(state.runtime.hub.clone(), &kyma.namespace, &resource)
 }
 
-/// Reports whether the hub has such components, by live reads of kinds without a watch. A kind that is served or
-/// removed requeues the Kyma.
+/// Reports whether the hub has components of the Kyma whose kind has no watch, by live reads. Returns true also if the
+/// list of CRDs is incomplete. The Kyma is requeued once such a kind is served or removed.
 pub(super) async fn has_unwatched_components(state: &State, kyma: &Kyma) -> Result<bool, Error> {
     let key = KymaKey::of(kyma);
     let kinds = unwatched(&state.kinds(), kyma.status.as_ref());
     if kinds.is_empty() {
         return Ok(false);
     }
-    state.waits_for_kinds(
+    state.set_awaited_kinds(
         &key,
         kinds.iter().map(|kind| (kind.group().to_owned(), kind.kind.clone())).collect(),
     );
@@ -105,11 +106,11 @@ pub(super) async fn has_unwatched_components(state: &State, kyma: &Kyma) -> Resu
     }
     let of_kyma = names::label_selector(labels::KYMA_NAME, &key.name);
     for kind in kinds {
-        let is_its = |crd: &&CustomResourceDefinition| {
+        let is_crd_of_kind = |crd: &&CustomResourceDefinition| {
             crd.spec.group == kind.group() && crd.spec.names.kind == kind.kind
         };
         // Without a CRD no components exist.
-        let Some(crd) = crds.iter().find(is_its) else { continue };
+        let Some(crd) = crds.iter().find(is_crd_of_kind) else { continue };
         let api = api(state, &key, &kind, &crd.spec.names.plural);
         let one = ListParams::default().labels(&of_kyma).limit(1);
         if !api.list_metadata(&one).await.map_err(failed)?.items.is_empty() {
@@ -119,12 +120,13 @@ pub(super) async fn has_unwatched_components(state: &State, kyma: &Kyma) -> Resu
     Ok(false)
 }
 
-/// Reports whether a list of the hub's CRDs has that of Kymas, which exists. A list without it proves no CRD absent.
+/// Reports whether a list of the hub's CRDs contains the CRD of Kymas. That CRD always exists, so a list without it is
+/// incomplete and does not prove that any CRD is absent.
 fn is_complete(crds: &[CustomResourceDefinition]) -> bool {
     crds.iter().any(|crd| crd.name_any() == Kyma::crd_name())
 }
 
-/// Returns kinds that the status names and that no watch covers.
+/// Returns the component kinds that the status names and that have no watch.
 pub(super) fn unwatched(kinds: &Kinds, status: Option<&KymaStatus>) -> BTreeSet<ComponentKind> {
     let lines = status.iter().flat_map(|status| status.modules.iter().flatten());
     let mandatory = status.iter().flat_map(|status| status.mandatory_modules.iter().flatten());
@@ -143,7 +145,7 @@ mod tests {
 
     const COMPONENTS: &str = "/apis/component.kyma-project.io/v1alpha1/namespaces/kcp-system/helmcomponents";
 
-    /// Returns a state with a connection to the hub that watches HelmComponents.
+    /// Returns a state that is connected to the hub and watches HelmComponents.
     fn connected(hub: &ScriptedServer) -> State {
         let (mut state, _trigger) = unconnected();
         state.runtime.hub = hub.access().client().unwrap();
@@ -165,7 +167,7 @@ mod tests {
                 "modules": [
                     {"name": "lantern", "state": "Deleting", "manifest": kind(Some("by-name"))},
                     {"name": "beacon", "state": "Deleting", "manifest": kind(None)},
-                    {"name": "lost", "state": "Ready", "version": "1.0.0", "manifest": kind(None)},
+                    {"name": "missing", "state": "Ready", "version": "1.0.0", "manifest": kind(None)},
                     {"name": "refused", "state": "Warning"},
                 ],
                 "mandatoryModules": [{"name": "warden", "version": "1.0.0", "deleting": true,
@@ -177,7 +179,7 @@ mod tests {
 
     fn missing_components() -> [MissingComponent; 1] {
         [MissingComponent {
-            module: "lost".to_owned(),
+            module: "missing".to_owned(),
             version: "1.0.0".to_owned(),
             channel: None,
             kind: ComponentKind::helm(),
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_read_by_name_proves_deletion_of_recorded_component() {
+    async fn recorded_component_is_deleted_only_if_a_read_by_name_says_so() {
         let hub = ScriptedServer::start().await.unwrap();
         let state = connected(&hub);
         let [beacon, warden] = ["beacon", "warden"].map(|module| names::component_name("blue", module));
@@ -214,7 +216,7 @@ mod tests {
         hub.always(path("by-name"), Answer::text(404, "404 page not found\n"));
         assert!(
             find_unindexed(&state, &kyma(), &[], &missing_components()).await.is_err(),
-            "a proxy proves nothing"
+            "a 404 of a proxy does not prove the deletion"
         );
     }
 
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_without_the_crd_of_kymas_proves_no_crd_absent() {
+    fn crd_list_without_the_crd_of_kymas_is_incomplete() {
         let components = kyma_api::crds::helm_component();
         assert!(is_complete(&[components.clone(), kyma_api::crds::kyma()]));
         assert!(!is_complete(&[components]) && !is_complete(&[]));
