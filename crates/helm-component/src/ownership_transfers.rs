@@ -1,4 +1,4 @@
-//! Objects that components transferred to others. The new owner is requeued, since it may no longer need them and no
+//! Objects that components transferred to others. The new owner is requeued: it may no longer need the objects, and no
 //! other event reports them.
 
 use std::collections::{BTreeMap, HashMap};
@@ -14,11 +14,12 @@ const MAX_TRANSFERRED_OBJECTS: usize = 10_000;
 
 /// Transferred objects, until the new owner has applied, deleted or released them. The content of the new owner may
 /// have changed between the read of its [requests](crate::ownership_requests::OwnershipRequests) and the change of the
-/// owner label; then it does not watch the object's kind, and would leave the object behind. Kept in memory, as
-/// requests are: if the process ends in between, the removal of the new owner finds the object by its label.
+/// owner label; in that case the new owner does not watch the object's kind, and would never delete the object without
+/// this record. The record is in memory only, like the requests: if the process ends before the new owner has settled
+/// an object, the removal of the new owner finds it by its owner label.
 pub(crate) struct OwnershipTransfers {
     received: Mutex<HashMap<ComponentKey, ReceivedObjects>>,
-    wake: Box<dyn Fn(&ComponentKey) -> bool + Send + Sync>,
+    requeue: Box<dyn Fn(&ComponentKey) -> bool + Send + Sync>,
 }
 
 /// Objects that one component received, all on one target.
@@ -29,13 +30,14 @@ struct ReceivedObjects {
 }
 
 impl OwnershipTransfers {
-    /// Creates an empty record. `wake` requeues a component and reports whether it exists; it must return at once.
-    pub(crate) fn new(wake: impl Fn(&ComponentKey) -> bool + Send + Sync + 'static) -> Self {
-        Self { received: Mutex::default(), wake: Box::new(wake) }
+    /// Creates an empty record. `requeue` requeues a component and reports whether the component exists. It must not
+    /// block.
+    pub(crate) fn new(requeue: impl Fn(&ComponentKey) -> bool + Send + Sync + 'static) -> Self {
+        Self { received: Mutex::default(), requeue: Box::new(requeue) }
     }
 
-    /// Records objects that now carry the owner label of `new_owner`, and requeues it. `objects` has the entries of the
-    /// previous owner.
+    /// Records objects that now have the owner label of `new_owner`, and requeues `new_owner`. `objects` has the entry
+    /// of each object in the inventory of the previous owner.
     pub(crate) fn record(
         &self,
         scope: &TargetScope,
@@ -46,7 +48,7 @@ impl OwnershipTransfers {
             return;
         }
         let mut all = self.received.lock();
-        // A component that moved to another target has left all objects on the old one.
+        // A component that moved to another target no longer owns the objects on its former target.
         all.retain(|one, received| one != new_owner || received.scope.has_same_target(scope));
         let mut room =
             MAX_TRANSFERRED_OBJECTS.saturating_sub(all.values().map(|received| received.objects.len()).sum());
@@ -58,7 +60,7 @@ impl OwnershipTransfers {
                 unrecorded += 1;
                 continue;
             }
-            // The new owner has neither applied nor created it.
+            // The new owner has neither applied nor created the object.
             let found = Entry { hash: String::new(), created: false, ..entry };
             if received.objects.insert(identity, found).is_none() {
                 room = room.saturating_sub(1);
@@ -69,13 +71,14 @@ impl OwnershipTransfers {
         if unrecorded > 0 {
             tracing::warn!(objects = unrecorded, component = %new_owner.name, "too many transferred objects; some are not recorded");
         }
-        if !(self.wake)(new_owner) {
+        if !(self.requeue)(new_owner) {
             tracing::warn!(component = %new_owner.name, "the new owner of transferred objects no longer exists");
             self.forget(new_owner);
         }
     }
 
-    /// Returns the objects that a component received on its current target and has not settled.
+    /// Returns the objects that a component received on its current target and has not applied, deleted or released
+    /// yet.
     pub(crate) fn received_by(
         &self,
         scope: &TargetScope,
@@ -86,8 +89,8 @@ impl OwnershipTransfers {
         received.map(|received| received.objects.clone()).unwrap_or_default()
     }
 
-    /// Removes an object that the new owner has settled, unless it received another one of that name since it read
-    /// `seen`.
+    /// Removes an object that the new owner has applied, deleted or released. Retains it if the new owner has received
+    /// another object of the same name since it read `seen`.
     pub(crate) fn settle(&self, component_key: &ComponentKey, identity: &Identity, seen: &Entry) {
         let mut all = self.received.lock();
         let Some(received) = all.get_mut(component_key) else { return };
@@ -99,7 +102,7 @@ impl OwnershipTransfers {
         }
     }
 
-    /// Removes the objects of a component that is gone.
+    /// Removes the objects of a component that no longer exists.
     pub(crate) fn forget(&self, component_key: &ComponentKey) {
         self.received.lock().remove(component_key);
     }
@@ -133,7 +136,7 @@ mod tests {
         Identity::new("", "ConfigMap", Some("here"), name)
     }
 
-    fn known(name: &str) -> BTreeMap<Identity, Entry> {
+    fn objects(name: &str) -> BTreeMap<Identity, Entry> {
         let entry =
             Entry { uid: format!("uid-{name}"), hash: "sent".to_owned(), created: true, ..Entry::default() };
         [(map(name), entry)].into()
@@ -144,25 +147,25 @@ mod tests {
     }
 
     /// Returns a record that requeues no component.
-    fn quiet() -> OwnershipTransfers {
+    fn without_requeue() -> OwnershipTransfers {
         OwnershipTransfers::new(|_| true)
     }
 
     #[test]
     fn a_new_owner_is_requeued_and_has_its_objects_until_settled() {
-        let woken = Arc::<Mutex<Vec<ComponentKey>>>::default();
-        let waking = Arc::clone(&woken);
+        let requeued = Arc::<Mutex<Vec<ComponentKey>>>::default();
+        let requeued_by_record = Arc::clone(&requeued);
         let ownership_transfers = OwnershipTransfers::new(move |new_owner| {
-            waking.lock().push(new_owner.clone());
+            requeued_by_record.lock().push(new_owner.clone());
             true
         });
         let (here, new_owner) = (target("here"), ComponentKey::of("hub", "b"));
         ownership_transfers.record(&here, &new_owner, BTreeMap::new());
-        assert!(woken.lock().is_empty());
+        assert!(requeued.lock().is_empty());
         for name in ["x", "y"] {
-            ownership_transfers.record(&here, &new_owner, known(name));
+            ownership_transfers.record(&here, &new_owner, objects(name));
         }
-        assert_eq!(*woken.lock(), vec![new_owner.clone(); 2]);
+        assert_eq!(*requeued.lock(), vec![new_owner.clone(); 2]);
         let seen = ownership_transfers.received_by(&here, &new_owner);
         assert_eq!(names(&seen), ["x", "y"]);
         assert!(ownership_transfers.received_by(&here, &ComponentKey::of("hub", "a")).is_empty());
@@ -175,37 +178,39 @@ mod tests {
 
     #[test]
     fn received_objects_count_as_neither_applied_nor_created() {
-        let (ownership_transfers, here, new_owner) = (quiet(), target("here"), ComponentKey::of("hub", "b"));
-        ownership_transfers.record(&here, &new_owner, known("x"));
-        let got = ownership_transfers.received_by(&here, &new_owner).remove(&map("x")).unwrap();
-        assert_eq!((&*got.uid, &*got.hash, got.created), ("uid-x", "", false));
+        let (ownership_transfers, here, new_owner) =
+            (without_requeue(), target("here"), ComponentKey::of("hub", "b"));
+        ownership_transfers.record(&here, &new_owner, objects("x"));
+        let received = ownership_transfers.received_by(&here, &new_owner).remove(&map("x")).unwrap();
+        assert_eq!((&*received.uid, &*received.hash, received.created), ("uid-x", "", false));
     }
 
     #[test]
     fn an_object_received_after_the_read_is_not_settled() {
-        let (ownership_transfers, here, new_owner) = (quiet(), target("here"), ComponentKey::of("hub", "b"));
-        ownership_transfers.record(&here, &new_owner, known("x"));
+        let (ownership_transfers, here, new_owner) =
+            (without_requeue(), target("here"), ComponentKey::of("hub", "b"));
+        ownership_transfers.record(&here, &new_owner, objects("x"));
         let seen = ownership_transfers.received_by(&here, &new_owner);
-        let anew = Entry { uid: "made-anew".to_owned(), ..Entry::default() };
-        ownership_transfers.record(&here, &new_owner, [(map("x"), anew)].into());
+        let recreated = Entry { uid: "made-recreated".to_owned(), ..Entry::default() };
+        ownership_transfers.record(&here, &new_owner, [(map("x"), recreated)].into());
         ownership_transfers.settle(&new_owner, &map("x"), &seen[&map("x")]);
-        assert_eq!(ownership_transfers.received_by(&here, &new_owner)[&map("x")].uid, "made-anew");
+        assert_eq!(ownership_transfers.received_by(&here, &new_owner)[&map("x")].uid, "made-recreated");
     }
 
     #[test]
     fn nothing_is_recorded_for_a_missing_component() {
         let ownership_transfers = OwnershipTransfers::new(|_| false);
-        ownership_transfers.record(&target("here"), &ComponentKey::of("hub", "b"), known("x"));
+        ownership_transfers.record(&target("here"), &ComponentKey::of("hub", "b"), objects("x"));
         assert!(ownership_transfers.received.lock().is_empty());
     }
 
     #[test]
     fn objects_on_an_earlier_target_are_dropped() {
-        let ownership_transfers = quiet();
+        let ownership_transfers = without_requeue();
         let (here, there, new_owner) = (target("here"), target("there"), ComponentKey::of("hub", "b"));
-        ownership_transfers.record(&here, &new_owner, known("x"));
+        ownership_transfers.record(&here, &new_owner, objects("x"));
         assert!(ownership_transfers.received_by(&there, &new_owner).is_empty());
-        ownership_transfers.record(&there, &new_owner, known("y"));
+        ownership_transfers.record(&there, &new_owner, objects("y"));
         assert!(ownership_transfers.received_by(&here, &new_owner).is_empty());
         assert_eq!(names(&ownership_transfers.received_by(&there, &new_owner)), ["y"]);
         ownership_transfers.forget(&new_owner);
@@ -214,17 +219,17 @@ mod tests {
 
     #[test]
     fn records_are_bounded() {
-        let ownership_transfers = quiet();
+        let ownership_transfers = without_requeue();
         let (here, new_owner) = (target("here"), ComponentKey::of("hub", "b"));
         for number in 0..MAX_TRANSFERRED_OBJECTS + 5 {
-            ownership_transfers.record(&here, &new_owner, known(&format!("x-{number:05}")));
+            ownership_transfers.record(&here, &new_owner, objects(&format!("x-{number:05}")));
         }
         assert_eq!(ownership_transfers.received_by(&here, &new_owner).len(), MAX_TRANSFERRED_OBJECTS);
-        ownership_transfers.record(&here, &new_owner, known("x-00000"));
+        ownership_transfers.record(&here, &new_owner, objects("x-00000"));
         assert_eq!(
             ownership_transfers.received_by(&here, &new_owner).len(),
             MAX_TRANSFERRED_OBJECTS,
-            "a known object is replaced"
+            "an object that is recorded already is replaced"
         );
     }
 }
