@@ -48,7 +48,7 @@ impl OwnershipTransfers {
             return;
         }
         let mut all = self.received.lock();
-        // A component that moved to another target no longer owns the objects on its former target.
+        // A component that moved to another target has left its objects on the former target.
         all.retain(|one, received| one != new_owner || received.scope.has_same_target(scope));
         let mut room =
             MAX_TRANSFERRED_OBJECTS.saturating_sub(all.values().map(|received| received.objects.len()).sum());
@@ -154,9 +154,9 @@ mod tests {
     #[test]
     fn a_new_owner_is_requeued_and_has_its_objects_until_settled() {
         let requeued = Arc::<Mutex<Vec<ComponentKey>>>::default();
-        let requeued_by_record = Arc::clone(&requeued);
+        let recorded_requeues = Arc::clone(&requeued);
         let ownership_transfers = OwnershipTransfers::new(move |new_owner| {
-            requeued_by_record.lock().push(new_owner.clone());
+            recorded_requeues.lock().push(new_owner.clone());
             true
         });
         let (here, new_owner) = (target("here"), ComponentKey::of("hub", "b"));
@@ -191,10 +191,10 @@ mod tests {
             (without_requeue(), target("here"), ComponentKey::of("hub", "b"));
         ownership_transfers.record(&here, &new_owner, objects("x"));
         let seen = ownership_transfers.received_by(&here, &new_owner);
-        let recreated = Entry { uid: "made-recreated".to_owned(), ..Entry::default() };
+        let recreated = Entry { uid: "recreated".to_owned(), ..Entry::default() };
         ownership_transfers.record(&here, &new_owner, [(map("x"), recreated)].into());
         ownership_transfers.settle(&new_owner, &map("x"), &seen[&map("x")]);
-        assert_eq!(ownership_transfers.received_by(&here, &new_owner)[&map("x")].uid, "made-recreated");
+        assert_eq!(ownership_transfers.received_by(&here, &new_owner)[&map("x")].uid, "recreated");
     }
 
     #[test]

@@ -191,7 +191,7 @@ impl Pass<'_> {
 
     /// Adds the owner label to objects of the release that the content lacks, so that they can be pruned. Objects
     /// that stay are left alone.
-    pub(super) async fn claim_left(&mut self, seen: &Observed) -> Result<(), Failure> {
+    pub(super) async fn label_surplus_release_objects(&mut self, seen: &Observed) -> Result<(), Failure> {
         let release = self.inputs.as_ref().map_err(Clone::clone)?.release.clone();
         let wanted = self.state.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
         let wanted: Vec<Identity> = wanted.map(Object::identity).collect();

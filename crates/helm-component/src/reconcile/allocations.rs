@@ -45,7 +45,7 @@ impl Pass<'_> {
         let pruned =
             remove::prune(&self.cluster, &plan, &inventory, &self.ownership, &self.shared.protection);
         let removal = pruned.boxed().await.map_err(|error| failure(&error))?;
-        self.take_removal(&inventory, &removal)?;
+        self.record_removal(&inventory, &removal)?;
         if removal.gone.is_empty() {
             return Ok(applied);
         }

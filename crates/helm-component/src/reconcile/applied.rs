@@ -34,7 +34,7 @@ impl Pass<'_> {
         flaps.retain(|identity, _| applied.inventory.contains(identity));
     }
 
-    pub(super) async fn take_applied(&mut self, loaded: &LoadedContent, applied: ApplyReport) {
+    pub(super) async fn record_apply_report(&mut self, loaded: &LoadedContent, applied: ApplyReport) {
         let late = applied.ran_out_of_time();
         // CRDs of the content may have added kinds.
         let kinds = self.cluster.discovery.kinds(&self.cluster.client).await.ok();

@@ -150,7 +150,7 @@ impl Pass<'_> {
         let applied = self.send_over_the_dead(&set, &observed, applied).await?;
         let applied = self.send_over_the_dropped(&set, seen, applied).await?;
         self.count_repairs(&repaired, &applied);
-        self.take_applied(&loaded, applied).await;
+        self.record_apply_report(&loaded, applied).await;
         Ok(())
     }
 

@@ -83,12 +83,12 @@ impl DryRunState {
 
     /// Notes the objects that would be deleted, which count as deleted from now on.
     pub(super) async fn prune(&mut self, pass: &mut Pass<'_>, surplus: &[Identity], seen: &Observed) {
-        pass.adopt_strays(surplus);
+        pass.add_unrecorded_objects(surplus);
         pass.done.pruned = Some(self.try_prune(pass, seen).await);
     }
 
     async fn try_prune(&mut self, pass: &mut Pass<'_>, seen: &Observed) -> Result<(), Failure> {
-        pass.claim_left(seen).await?;
+        pass.label_surplus_release_objects(seen).await?;
         let inventory = pass.state.recorded.inventory.clone();
         let plan = pass.prune_plan(&inventory, &pass.new_owners(), seen);
         let plan = plan.map_err(|blocked| unconfirmed(&blocked))?;

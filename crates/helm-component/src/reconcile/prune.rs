@@ -23,12 +23,12 @@ use crate::plan::{Content, Observed};
 impl Pass<'_> {
     /// Deletes objects that are no longer desired.
     pub(super) async fn prune(&mut self, surplus: Vec<Identity>, seen: &Observed) {
-        if let Err(halted) = self.context.may_delete().await {
-            self.done.pruned = Some(Err(halted));
+        if let Err(paused) = self.context.may_delete().await {
+            self.done.pruned = Some(Err(paused));
             return;
         }
-        self.adopt_strays(&surplus);
-        if let Err(failure) = self.claim_left(seen).await {
+        self.add_unrecorded_objects(&surplus);
+        if let Err(failure) = self.label_surplus_release_objects(seen).await {
             self.done.pruned = Some(Err(failure));
             return;
         }
@@ -43,7 +43,7 @@ impl Pass<'_> {
                 match pruned {
                     Ok(removal) => {
                         self.record_transfers(&new_owners, &inventory, &removal);
-                        self.take_pruned(&removal, seen).await
+                        self.record_prune(&removal, seen).await
                     }
                     Err(error) => Err(failure(&error)),
                 }
@@ -52,12 +52,13 @@ impl Pass<'_> {
         });
     }
 
-    /// Returns the components that request objects which this one may drop.
+    /// Returns, for each object that this component may drop, the component that requests it.
     pub(super) fn new_owners(&self) -> BTreeMap<Identity, ComponentKey> {
         self.shared.ownership_requests.by_others(&TargetScope::of(&self.context.target), &self.key)
     }
 
-    /// Requeues the new owners of transferred objects: their content may have changed meanwhile.
+    /// Records transferred objects for their new owners, and requeues these: the content of a new owner may have
+    /// changed since it requested the objects.
     fn record_transfers(
         &self,
         new_owners: &BTreeMap<Identity, ComponentKey>,
@@ -65,7 +66,7 @@ impl Pass<'_> {
         removal: &Removal,
     ) {
         let mut transferred = HashMap::<&ComponentKey, BTreeMap<Identity, Entry>>::new();
-        for identity in &removal.handed_over {
+        for identity in &removal.transferred {
             if let (Some(new_owner), Some(entry)) = (new_owners.get(identity), inventory.get(identity)) {
                 transferred.entry(new_owner).or_default().insert(identity.clone(), entry.clone());
             }
@@ -79,8 +80,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Counts the objects before content is applied, which may take several passes, for example while a kind is
-    /// missing.
+    /// Records the number of objects before new content is applied. The apply may take several passes, for example
+    /// while a kind is missing.
     pub(super) fn record_prune_baseline(&mut self, loaded: &LoadedContent) {
         let objects = self.own(&self.state.recorded.inventory).count();
         let api_version_gone = self.lost_api_version(loaded);
@@ -94,8 +95,9 @@ impl Pass<'_> {
         });
     }
 
-    /// Returns whether content differs from the applied content only because the target no longer serves an API
-    /// version. A process that does not know the earlier API versions assumes so: a kept object can be deleted later.
+    /// Reports whether content differs from the applied content only because the target no longer serves an API
+    /// version. Returns true if the process does not know the earlier API versions: an object that is retained by
+    /// mistake can still be deleted later.
     fn lost_api_version(&self, loaded: &LoadedContent) -> bool {
         let digests = &self.state.recorded.digests;
         let is_same = digests.inputs.as_ref() == Some(&loaded.inputs) && digests.api_versions.is_some();
@@ -107,13 +109,12 @@ impl Pass<'_> {
         before.api_versions().iter().any(|version| !now.contains(version))
     }
 
-    /// Returns the entries of the component's own objects, without those that others handed over to it.
+    /// Returns the entries of the component's own objects, without objects that other components transferred to it.
     fn own<'i>(&self, inventory: &'i Inventory) -> impl Iterator<Item = (&'i Identity, &'i Entry)> {
         inventory.iter().filter(|(identity, entry)| self.received.get(*identity) != Some(*entry))
     }
 
-    /// Forgets the number of objects before the content, once all objects of the content exist and none is left to
-    /// prune.
+    /// Clears the prune baseline once all objects of the content exist and no object is left to prune.
     pub(super) fn clear_prune_baseline(&mut self, seen: &Observed) {
         let is_over = match seen.content {
             Content::Recorded => true,
@@ -125,38 +126,43 @@ impl Pass<'_> {
         }
     }
 
-    /// Removes deleted objects from the inventory last, so that a process that ends before repeats the prune.
-    async fn take_pruned(&mut self, removal: &Removal, seen: &Observed) -> Result<(), Failure> {
+    /// Removes deleted objects from the inventory as the last step. If the process ends earlier, the next process
+    /// repeats the prune.
+    async fn record_prune(&mut self, removal: &Removal, seen: &Observed) -> Result<(), Failure> {
         self.done.pruning = !removal.is_done();
         if removal.is_done() {
             self.state.recorded.prune_baseline = None;
         }
         self.watch_namespaces(&removal.waiting);
-        let places: BTreeSet<&str> = left_by_autoscalers(&removal.gone);
-        if !places.is_empty() {
-            self.retake_replicas(&places, seen).await?;
+        let namespaces: BTreeSet<&str> = namespaces_of_autoscalers(&removal.gone);
+        if !namespaces.is_empty() {
+            self.reapply_replicas(&namespaces, seen).await?;
         }
         let inventory = self.state.recorded.inventory.clone();
-        self.take_removal(&inventory, removal)
+        self.record_removal(&inventory, removal)
     }
 
-    /// Applies replicas again: an autoscaler scales until it is deleted, so it may have overwritten what the apply
-    /// set.
-    async fn retake_replicas(&mut self, places: &BTreeSet<&str>, seen: &Observed) -> Result<(), Failure> {
+    /// Applies workloads with `replicas` again: an autoscaler may have overwritten the applied number before it was
+    /// deleted.
+    async fn reapply_replicas(
+        &mut self,
+        namespaces: &BTreeSet<&str>,
+        seen: &Observed,
+    ) -> Result<(), Failure> {
         let Some(loaded) = self.state.loaded.clone() else { return Ok(()) };
-        let objects = loaded.prepared.objects.iter().filter(|object| is_scalable_in(object, places));
+        let objects = loaded.prepared.objects.iter().filter(|object| is_scalable_in(object, namespaces));
         let set = ObjectSet::new(objects.cloned().collect());
-        let held = self.state.recorded.inventory.clone();
-        // The watch may not have reported the scaling yet, so the objects are applied whatever it reports.
-        let applied = self.send(&set, &held.unproven(), &self.observed(seen), &|_| true).await?;
-        let mut inventory = held;
+        let inventory_before = self.state.recorded.inventory.clone();
+        // The watch may not have reported the scaling yet, so the objects are applied even if it reports no difference.
+        let applied = self.send(&set, &inventory_before.unproven(), &self.observed(seen), &|_| true).await?;
+        let mut inventory = inventory_before;
         for object in set.objects() {
             let identity = object.identity();
             if let Some(entry) = applied.inventory.get(&identity) {
                 inventory.insert(identity, entry.clone());
             }
         }
-        self.take_applied(&loaded, ApplyReport { inventory, ..applied }).await;
+        self.record_apply_report(&loaded, ApplyReport { inventory, ..applied }).await;
         self.done.faults.values().next().map_or(Ok(()), |fault| Err(fault.clone()))
     }
 
@@ -172,8 +178,8 @@ impl Pass<'_> {
         let desired: BTreeSet<Identity> = wanted.chain(staying.cloned()).collect();
         let hooks = hooks::identities(loaded);
         let baseline = self.state.recorded.prune_baseline.as_ref();
-        let baseline =
-            baseline.filter(|held| loaded.is_some_and(|loaded| loaded.rendered == held.objects_digest));
+        let baseline = baseline
+            .filter(|recorded| loaded.is_some_and(|loaded| loaded.rendered == recorded.objects_digest));
         let own: Inventory =
             self.own(inventory).map(|(identity, entry)| (identity.clone(), entry.clone())).collect();
         let loses_nothing = own.missing_from(&desired).is_empty();
@@ -188,15 +194,15 @@ impl Pass<'_> {
                 || loses_nothing
                 || is_confirmed(&self.context.resource, ALLOW_SHRINK),
             new_owner: &|identity| new_owners.get(identity).map(|new_owner| new_owner.owner.to_string()),
-            api_version_gone: baseline.is_some_and(|held| held.api_version_gone),
+            api_version_gone: baseline.is_some_and(|recorded| recorded.api_version_gone),
             is_hook: &|identity| hooks.contains(identity),
             protection: &self.shared.protection,
         })
     }
 
-    /// Adds objects with the component's owner label that the inventory lacks, with their uid. They come from a pass
-    /// that was killed, or were handed over.
-    pub(super) fn adopt_strays(&mut self, surplus: &[Identity]) {
+    /// Adds to the inventory, with their uid, objects that have the component's owner label but are missing from the
+    /// inventory. A pass that did not end applied them, or another component transferred them.
+    pub(super) fn add_unrecorded_objects(&mut self, surplus: &[Identity]) {
         let snapshot = self.shared.target_cache.snapshot(
             &self.context.target,
             &self.key,
@@ -222,16 +228,17 @@ impl Pass<'_> {
         }
     }
 
-    /// Takes over the result of a prune or removal. Released objects leave the inventory, so they are reported here.
-    pub(super) fn take_removal(&mut self, before: &Inventory, removal: &Removal) -> Result<(), Failure> {
+    /// Records the result of a prune or removal in the inventory, and reports the released objects, since the inventory
+    /// no longer has them.
+    pub(super) fn record_removal(&mut self, before: &Inventory, removal: &Removal) -> Result<(), Failure> {
         self.state.recorded.inventory = removal.remaining(before);
         self.settle(removal.gone.iter().chain(removal.kept.keys()));
         self.done.kept.extend(removal.kept.keys().cloned());
         self.report_objects("no longer served, and removed from the inventory: ", &named(&removal.unserved));
-        let left = left(removal, &hooks::identities(self.state.loaded.as_ref()));
-        self.report_objects(LEFT_OBJECTS_PREFIX, &left);
-        self.state.recorded.left.retain(|said| !left.contains(said));
-        self.state.recorded.left.extend(left);
+        let released = released_objects(removal, &hooks::identities(self.state.loaded.as_ref()));
+        self.report_objects(LEFT_OBJECTS_PREFIX, &released);
+        self.state.recorded.left.retain(|reported| !released.contains(reported));
+        self.state.recorded.left.extend(released);
         removal.failed.first().map_or(Ok(()), |error| Err(failure(error)))
     }
 
@@ -250,40 +257,43 @@ pub(super) fn unconfirmed(blocked: &PruneBlocked) -> Failure {
     Failure::new(blocked.reason(), message)
 }
 
-/// Returns the number of objects before the content `rendered`: the recorded one, or else `objects`. An API version
-/// that was gone before still counts if source and values are unchanged, since the prune of that time is not complete.
+/// Returns the prune baseline for the content `rendered`: the recorded baseline if it is for this content, otherwise a
+/// new one with `objects`. If source and values are unchanged, `api_version_gone` is taken over from the recorded
+/// baseline, because its prune has not completed.
 fn prune_baseline(
-    held: Option<PruneBaseline>,
+    recorded: Option<PruneBaseline>,
     rendered: &str,
     objects: usize,
     is_same_input: bool,
 ) -> PruneBaseline {
-    let api_version_gone = is_same_input && held.as_ref().is_some_and(|held| held.api_version_gone);
-    let held = held.filter(|held| held.objects_digest == rendered);
+    let api_version_gone =
+        is_same_input && recorded.as_ref().is_some_and(|recorded| recorded.api_version_gone);
+    let recorded = recorded.filter(|recorded| recorded.objects_digest == rendered);
     let object_count = i32::try_from(objects).unwrap_or(i32::MAX);
-    held.unwrap_or_else(|| PruneBaseline {
+    recorded.unwrap_or_else(|| PruneBaseline {
         objects_digest: rendered.to_owned(),
         object_count,
         api_version_gone,
     })
 }
 
-/// Returns the number of objects before the new set: at least the number to delete, since a hub that was restored
-/// from a backup may hold an outdated count. Without a count, the objects of the new set count too.
+/// Returns the number of objects before the new set. It is at least the number of objects to delete, because after a
+/// restore of the hub from a backup the recorded number may be outdated. If no number is recorded, returns the number
+/// of all objects in the inventory, including those of the new set.
 fn previous(baseline: Option<&PruneBaseline>, inventory: &Inventory, desired: &BTreeSet<Identity>) -> usize {
     let counted = baseline.and_then(|baseline| usize::try_from(baseline.object_count).ok());
     counted.map_or(inventory.len(), |objects| objects.max(inventory.missing_from(desired).len()))
 }
 
 /// Returns the namespaces of deleted autoscalers.
-fn left_by_autoscalers(gone: &[Identity]) -> BTreeSet<&str> {
+fn namespaces_of_autoscalers(gone: &[Identity]) -> BTreeSet<&str> {
     let gone = gone.iter().filter(|identity| is_autoscaler(identity));
     gone.filter_map(|identity| identity.namespace.as_deref()).collect()
 }
 
-/// Reports whether the object is in one of these namespaces and sets its replicas.
-fn is_scalable_in(object: &Object, places: &BTreeSet<&str>) -> bool {
-    object.namespace().is_some_and(|place| places.contains(place))
+/// Reports whether the object is in one of these namespaces and its spec has `replicas`.
+fn is_scalable_in(object: &Object, namespaces: &BTreeSet<&str>) -> bool {
+    object.namespace().is_some_and(|namespace| namespaces.contains(namespace))
         && object.body().get("spec").and_then(|spec| spec.get("replicas")).is_some()
 }
 
@@ -293,7 +303,7 @@ fn named(objects: &[Identity]) -> Vec<String> {
 
 /// Returns the objects that were released, each with its reason, except those with another owner and those that
 /// became hooks.
-fn left(removal: &Removal, hooks: &BTreeSet<Identity>) -> Vec<String> {
+fn released_objects(removal: &Removal, hooks: &BTreeSet<Identity>) -> Vec<String> {
     let is_hook = |identity: &Identity, reason: KeepReason| {
         matches!(reason, KeepReason::NotTheSame | KeepReason::Hook) && hooks.contains(identity)
     };
@@ -320,13 +330,13 @@ mod tests {
             of("ConfigMap", "", "two"),
             of("HorizontalPodAutoscaler", "example.org", "three"),
         ];
-        let places = left_by_autoscalers(&gone);
-        assert_eq!(places, ["one"].into());
+        let namespaces = namespaces_of_autoscalers(&gone);
+        assert_eq!(namespaces, ["one"].into());
         let deployment = |namespace: &str, spec: Value| {
             let metadata = json!({"name": "d", "namespace": namespace});
             let body =
                 json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec});
-            is_scalable_in(&Object::from_value(body).unwrap(), &places)
+            is_scalable_in(&Object::from_value(body).unwrap(), &namespaces)
         };
         assert!(deployment("one", json!({"replicas": 2})));
         assert!(!deployment("one", json!({})) && !deployment("two", json!({"replicas": 2})));
@@ -337,20 +347,20 @@ mod tests {
         let first = prune_baseline(None, "one", 10, false);
         assert_eq!(first.object_count, 10);
         let later = prune_baseline(Some(first), "one", 16, false);
-        assert_eq!(later.object_count, 10, "six of the new ones are there by now");
+        assert_eq!(later.object_count, 10, "six objects of the new content already exist");
         let other = prune_baseline(Some(later), "two", 16, false);
         assert_eq!((&*other.objects_digest, other.object_count), ("two", 16));
     }
 
     #[test]
-    fn an_absent_api_version_counts_until_its_prune_or_other_values() {
+    fn absent_api_version_is_kept_until_pruned_or_values_change() {
         let gone =
             PruneBaseline { objects_digest: "one".to_owned(), object_count: 3, api_version_gone: true };
         let still = |rendered: &str, is_same_input: bool| {
             prune_baseline(Some(gone.clone()), rendered, 3, is_same_input).api_version_gone
         };
         assert!(still("one", true) && still("one", false), "the same content");
-        assert!(still("two", true), "rendered again, since another API version came");
+        assert!(still("two", true), "rendered again, since the target serves another API version");
         assert!(!still("two", false), "the user changed the values");
         assert!(!prune_baseline(None, "two", 3, true).api_version_gone);
     }
@@ -366,17 +376,20 @@ mod tests {
         let status = json!({"pruneBaseline": {"objectsDigest": "new", "objectCount": 10}});
         let component = json!({"metadata": {"name": "c"}, "spec": {"source": {}}, "status": status});
         let found = RecordedStatus::of(&serde_json::from_value(component).unwrap());
-        let counted = |held: Option<&PruneBaseline>| previous(held, &inventory, &new);
+        let counted = |baseline: Option<&PruneBaseline>| previous(baseline, &inventory, &new);
         assert_eq!(counted(found.prune_baseline.as_ref()), 10);
-        assert_eq!(counted(None), 19, "it may all have been there");
+        assert_eq!(counted(None), 19, "every object may have existed before");
         let earlier = PruneBaseline { object_count: 3, ..PruneBaseline::default() };
-        assert_eq!(counted(Some(&earlier)), 10, "as many would go");
+        assert_eq!(counted(Some(&earlier)), 10, "ten objects would be deleted");
     }
 
     #[test]
     fn a_kept_object_is_named_with_its_reason() {
         let claim = Identity::new("", "PersistentVolumeClaim", Some("here"), "c");
         let removal = Removal { kept: [(claim, KeepReason::HoldsData)].into(), ..Removal::default() };
-        assert_eq!(left(&removal, &BTreeSet::new()), ["PersistentVolumeClaim here/c (it holds data)"]);
+        assert_eq!(
+            released_objects(&removal, &BTreeSet::new()),
+            ["PersistentVolumeClaim here/c (it holds data)"]
+        );
     }
 }

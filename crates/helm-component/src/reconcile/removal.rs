@@ -90,8 +90,8 @@ impl Pass<'_> {
 
     /// Executes one step of the removal: the default custom resource first, then everything else in order.
     pub(super) async fn remove(&mut self, seen: &Observed) {
-        let strays: Vec<Identity> = seen.owned.iter().cloned().collect();
-        self.adopt_strays(&strays);
+        let owned: Vec<Identity> = seen.owned.iter().cloned().collect();
+        self.add_unrecorded_objects(&owned);
         let mut left = self.removal_step().await;
         if let Some(webhook) = self.done.dead_webhook.take() {
             match self.remove_dead_webhook(&webhook).await {
@@ -113,7 +113,7 @@ impl Pass<'_> {
         let removed =
             remove::remove_webhook(cluster, &inventory, ownership, &self.shared.protection, webhook);
         let removal = removed.boxed().await.map_err(|error| failure(&error))?;
-        self.take_removal(&inventory, &removal)?;
+        self.record_removal(&inventory, &removal)?;
         Ok(!removal.gone.is_empty())
     }
 
@@ -151,7 +151,7 @@ impl Pass<'_> {
             .await
             .map_err(|error| failure(&error))?;
         self.state.removed |= !inventory.is_empty();
-        self.take_removal(&inventory, &removal)?;
+        self.record_removal(&inventory, &removal)?;
         self.watch_namespaces(&removal.waiting);
         let left: Vec<String> =
             removal.waiting.iter().chain(&removal.later).map(ToString::to_string).collect();

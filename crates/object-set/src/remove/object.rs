@@ -121,8 +121,8 @@ impl<'a> ObjectRemover<'a> {
         }
         let ownership = self.rules.ownership;
         let release = ObjectRelease { cluster: self.cluster, ownership, identity, mapping };
-        let is_handed_over = release.send(&live, self.new_owners.get(identity)).await?;
-        Ok(if is_handed_over { ObjectRemoval::HandedOver } else { ObjectRemoval::Kept(reason) })
+        let is_transferred = release.send(&live, self.new_owners.get(identity)).await?;
+        Ok(if is_transferred { ObjectRemoval::Transferred } else { ObjectRemoval::Kept(reason) })
     }
 
     /// Reads an object; returns its result if it is gone or its kind is no longer served. The kind may have been

@@ -18,9 +18,9 @@ pub struct Removal {
     pub waiting: Vec<Identity>,
     /// Released objects that stay, with the reason.
     pub kept: BTreeMap<Identity, KeepReason>,
-    /// Objects of `kept` that carry the mark of their new owner now
+    /// Objects of `kept` that have the owner label of their new owner now
     /// ([`PrunePlan::new_owners`](crate::prune::PrunePlan::new_owners)).
-    pub handed_over: Vec<Identity>,
+    pub transferred: Vec<Identity>,
     /// Objects of later steps, which start when the earlier ones are gone.
     pub later: Vec<Identity>,
     /// Failed calls.
@@ -53,8 +53,8 @@ impl Removal {
             ObjectRemoval::Kept(reason) => {
                 self.kept.insert(identity, reason);
             }
-            ObjectRemoval::HandedOver => {
-                self.handed_over.push(identity.clone());
+            ObjectRemoval::Transferred => {
+                self.transferred.push(identity.clone());
                 self.kept.insert(identity, KeepReason::OtherOwner);
             }
             ObjectRemoval::Failed(error) => self.failed.push(error),
@@ -68,6 +68,6 @@ pub(super) enum ObjectRemoval {
     Unserved,
     Waiting,
     Kept(KeepReason),
-    HandedOver,
+    Transferred,
     Failed(CallError),
 }

@@ -189,7 +189,7 @@ impl Story {
             all.gone.extend(removal.gone);
             all.unserved.extend(removal.unserved);
             all.kept.extend(removal.kept);
-            all.handed_over.extend(removal.handed_over);
+            all.transferred.extend(removal.transferred);
             (all.waiting, all.later, all.failed) = (removal.waiting, removal.later, removal.failed);
             if all.failed.is_empty() || Instant::now() >= deadline {
                 return Ok(Ok(all));
