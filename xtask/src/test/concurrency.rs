@@ -22,12 +22,12 @@ use crate::workspace;
 /// Default number of rounds.
 const ROUNDS: u32 = 300;
 
-/// The tests with their files: KLM's rows in which one writer interferes with another.
+/// File and name of each test: KLM's acceptance tests in which one writer interferes with another.
 const TESTS: &[(&str, &str)] = &[
     // The user changes the selection during a removal, and a release follows.
     (
         "crates/kyma-operator/tests/real/choices.rs",
-        "e10_e13_removal_is_upgraded_and_withdrawn_by_new_selection",
+        "e10_e13_module_in_removal_is_upgraded_and_selected_again",
     ),
     // A module is orphaned and adopted again before its removal has ended.
     (
@@ -39,7 +39,7 @@ const TESTS: &[(&str, &str)] = &[
         "crates/kyma-operator/tests/real/choices.rs",
         "i29_i34_deleted_target_kyma_is_recreated_with_last_selection",
     ),
-    // The garbage collector deletes too, other finalizers remain, and the target stops in between.
+    // The garbage collector also deletes components, finalizers of others remain, and the target stops meanwhile.
     (
         "crates/kyma-operator/tests/real/faults.rs",
         "e02_e08_deleted_kyma_waits_for_module_until_access_is_lost",
@@ -47,7 +47,10 @@ const TESTS: &[(&str, &str)] = &[
     // Credentials change during a session.
     ("crates/kyma-operator/tests/real/access.rs", "e41_credentials_and_ca_rotated_in_place_are_used_at_once"),
     // One Kyma changes and is deleted during the reconcile of another.
-    ("crates/kyma-operator/tests/real/itself.rs", "i02_i03_single_cluster_kyma_changes_and_ends_others_stay"),
+    (
+        "crates/kyma-operator/tests/real/itself.rs",
+        "i02_i03_kyma_in_single_cluster_does_not_affect_other_kymas",
+    ),
     // Users edit hub, target and component while the operator writes.
     (
         "crates/kyma-operator/tests/real/lifecycle.rs",
@@ -61,9 +64,9 @@ const TESTS: &[(&str, &str)] = &[
     // A version is released during the removal.
     (
         "crates/helm-component/tests/clusters/blocking.rs",
-        "e13_blocked_removal_is_upgraded_to_a_release_with_new_crds",
+        "e13_component_is_upgraded_while_its_removal_is_blocked",
     ),
-    // A user deletes objects of two components, one of which must be left alone.
+    // A user deletes objects of two components, one of which must stay unchanged.
     (
         "crates/helm-component/tests/clusters/drift.rs",
         "e17_skipped_component_is_unchanged_until_label_is_removed",
@@ -81,14 +84,14 @@ struct Outcome {
     count: Count,
 }
 
-/// Receiver of the output of all test binaries.
-struct Record {
+/// Log file and parsed results of all test binaries.
+struct SharedOutput {
     log: File,
     outcome: Outcome,
 }
 
 impl Run {
-    /// Runs all tests for this number of rounds. All output goes to one file.
+    /// Runs each test for the requested number of rounds, by default [`ROUNDS`]. All output goes to one file.
     pub(super) fn concurrency(&mut self) -> Result<()> {
         let times = self.request.repeat.map_or(ROUNDS, std::num::NonZeroU32::get);
         let path = workspace::target().join("concurrency.log");
@@ -99,35 +102,35 @@ impl Run {
         build.extend(binaries.keys().flat_map(|binary| ["--test", binary.as_str()]));
         self.cargo(&build)?;
 
-        let record = Mutex::new(Record { log, outcome: Outcome::default() });
-        let (this, shared) = (&*self, &record);
-        let ends: Vec<Result<()>> = thread::scope(|scope| {
+        let output = Mutex::new(SharedOutput { log, outcome: Outcome::default() });
+        let (this, shared) = (&*self, &output);
+        let results: Vec<Result<()>> = thread::scope(|scope| {
             let running: Vec<_> = binaries
                 .iter()
                 .map(|(binary, names)| scope.spawn(move || this.binary(binary, names, times, shared)))
                 .collect();
-            let end = |thread: thread::ScopedJoinHandle<'_, _>| {
+            let join = |thread: thread::ScopedJoinHandle<'_, _>| {
                 thread.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked")))
             };
-            running.into_iter().map(end).collect()
+            running.into_iter().map(join).collect()
         });
-        let Record { mut log, outcome } = record.into_inner();
+        let SharedOutput { mut log, outcome } = output.into_inner();
         self.count = outcome.count;
         for line in outcome.summary(times) {
             writeln!(log, "{line}")?;
             say(&line);
         }
-        ends.into_iter().collect::<Result<()>>()?;
-        ensure!(outcome.is_complete(times), "not all rounds went well; see {}", path.display());
+        results.into_iter().collect::<Result<()>>()?;
+        ensure!(outcome.is_complete(times), "not all rounds succeeded; see {}", path.display());
         Ok(())
     }
 
-    /// Runs the tests of one binary concurrently. A failed test is no error here.
-    fn binary(&self, binary: &str, names: &[String], times: u32, record: &Mutex<Record>) -> Result<()> {
+    /// Runs the tests of one binary concurrently. Returns no error if a test fails.
+    fn binary(&self, binary: &str, names: &[String], times: u32, output: &Mutex<SharedOutput>) -> Result<()> {
         let arguments = arguments(binary, names);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let held = || record.lock();
-        let errors = held().log.try_clone().context("cannot write the log")?;
+        let lock = || output.lock();
+        let errors = lock().log.try_clone().context("cannot write the log")?;
         let mut child = self
             .command(&arguments)
             .env("TEST_ROUNDS", times.to_string())
@@ -137,9 +140,9 @@ impl Run {
             .context("cannot start cargo")?;
         for line in child.stdout.take().into_iter().flat_map(|lines| BufReader::new(lines).split(b'\n')) {
             let line = String::from_utf8_lossy(&line?).into_owned();
-            let mut record = held();
-            writeln!(record.log, "{line}")?;
-            record.outcome.read(&line)?;
+            let mut output = lock();
+            writeln!(output.log, "{line}")?;
+            output.outcome.read(&line)?;
         }
         child.wait()?;
         Ok(())
@@ -147,7 +150,7 @@ impl Run {
 }
 
 impl Outcome {
-    /// Parses a line such as `round 3 of 300 of drift::e17_left_alone: 2.5 s`, which may follow other text.
+    /// Parses a line such as `round 3 of 300 of drift::e17_skipped: 2.5 s`, which may follow other text.
     fn read(&mut self, line: &str) -> Result<()> {
         self.count.add(line);
         let round = Regex::new(r"round \d+ of \d+ of (\S+): ([\d.]+) s$")?;
@@ -174,10 +177,10 @@ impl Outcome {
             rounds.sort_by(f64::total_cmp);
             let middle = rounds.get(rounds.len() / 2).copied().unwrap_or_default();
             let slowest = rounds.last().copied().unwrap_or_default();
-            let well = rounds.len();
-            let failed = u8::from(self.failed.contains(test));
+            let succeeded = rounds.len();
+            let failed = if self.failed.contains(test) { "yes" } else { "no" };
             format!(
-                "{well} of {times} rounds, {failed} failed, median {middle:.1} s, slowest {slowest:.1} s: {test}"
+                "{succeeded} of {times} rounds succeeded, test failed: {failed}, median {middle:.1} s, slowest {slowest:.1} s: {test}"
             )
         };
         tests.into_iter().map(line).collect()
@@ -188,7 +191,7 @@ impl Outcome {
 fn by_binary(tests: &[(&str, &str)]) -> Result<BTreeMap<String, Vec<String>>> {
     let mut binaries = BTreeMap::<_, Vec<_>>::new();
     for (file, test) in tests {
-        let (binary, name) = of_file(Path::new(file), test)?;
+        let (binary, name) = binary_and_test_name(Path::new(file), test)?;
         binaries.entry(binary).or_default().push(name);
     }
     Ok(binaries)
@@ -201,10 +204,10 @@ fn arguments(binary: &str, names: &[String]) -> Vec<String> {
 }
 
 /// Returns the test binary of the file `<package>/tests/<binary>/<module>.rs`, and the test's name in it.
-fn of_file(file: &Path, test: &str) -> Result<(String, String)> {
+fn binary_and_test_name(file: &Path, test: &str) -> Result<(String, String)> {
     let mut parts = file.iter().rev().filter_map(|part| part.to_str());
-    let (module, binary) = parts.next().zip(parts.next()).context("a file of a test binary")?;
-    let module = module.strip_suffix(".rs").context("a file of Rust")?;
+    let (module, binary) = parts.next().zip(parts.next()).context("the path names no test binary")?;
+    let module = module.strip_suffix(".rs").context("the file is not a Rust file")?;
     let name = if module == "main" { test.to_owned() } else { format!("{module}::{test}") };
     Ok((binary.to_owned(), name))
 }
@@ -214,18 +217,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_test_of_the_list_is_there_and_tells_its_story_in_rounds() {
+    fn each_listed_test_exists_and_runs_in_rounds() {
         for (file, test) in TESTS {
             let text = std::fs::read_to_string(workspace::root().join(file)).unwrap();
             let body = text.split_once(&format!("fn {test}()")).map(|(_, rest)| rest);
             let body = body.unwrap_or_else(|| panic!("{file} has no {test}"));
             let body = body.split("\n}\n").next().unwrap_or(body);
-            assert!(body.contains("rounds("), "{test} is told only once");
+            assert!(body.contains("rounds("), "{test} does not run in rounds");
         }
     }
 
     #[test]
-    fn a_test_is_run_by_the_name_that_it_has_in_its_binary() {
+    fn a_test_is_run_by_its_full_name() {
         let tests = [("a/tests/real/faults.rs", "e02_x"), ("b/tests/one/main.rs", "i03_y")];
         let binaries = by_binary(&tests).unwrap();
         assert_eq!(binaries["one"], ["i03_y"]);
@@ -244,20 +247,20 @@ mod tests {
         assert_eq!(
             outcome.summary(3),
             [
-                "3 of 3 rounds, 0 failed, median 1.5 s, slowest 9.0 s: a::b",
-                "1 of 3 rounds, 1 failed, median 2.0 s, slowest 2.0 s: c",
+                "3 of 3 rounds succeeded, test failed: no, median 1.5 s, slowest 9.0 s: a::b",
+                "1 of 3 rounds succeeded, test failed: yes, median 2.0 s, slowest 2.0 s: c",
             ]
         );
     }
 
     #[test]
-    fn only_all_rounds_of_all_tests_are_complete() {
+    fn outcome_is_complete_only_after_all_rounds_of_all_tests() {
         let rounds = |(_, test): &(&str, &str)| ((*test).to_owned(), vec![1.0, 1.0]);
         let mut outcome = Outcome { rounds: TESTS.iter().map(rounds).collect(), ..Outcome::default() };
         assert!(outcome.is_complete(2));
         assert!(!outcome.is_complete(3), "a round is missing");
         outcome.failed.insert("a".to_owned());
-        assert!(!outcome.is_complete(2), "one failed");
+        assert!(!outcome.is_complete(2), "a test failed");
         outcome.failed.clear();
         outcome.rounds.pop_first();
         assert!(!outcome.is_complete(2), "a test is missing");

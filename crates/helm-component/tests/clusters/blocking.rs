@@ -163,7 +163,7 @@ async fn e34_e38_removal_waits_for_user_object_then_default_finalizer() -> Resul
 }
 
 #[tokio::test]
-async fn e13_blocked_removal_is_upgraded_to_a_release_with_new_crds() -> Result<()> {
+async fn e13_component_is_upgraded_while_its_removal_is_blocked() -> Result<()> {
     rounds(upgraded_while_blocked).await
 }
 

@@ -21,7 +21,7 @@ use crate::lifecycle::choose;
 const LATE: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn e10_e13_removal_is_upgraded_and_withdrawn_by_new_selection() -> Result<()> {
+async fn e10_e13_module_in_removal_is_upgraded_and_selected_again() -> Result<()> {
     rounds(other_choices).await
 }
 

@@ -36,7 +36,7 @@ async fn local_kyma_lives_and_ends_beside_one_with_remote_target() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i02_i03_single_cluster_kyma_changes_and_ends_others_stay() -> Result<()> {
+async fn i02_i03_kyma_in_single_cluster_does_not_affect_other_kymas() -> Result<()> {
     rounds(one_beside_another).await
 }
 
