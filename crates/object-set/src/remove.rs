@@ -22,8 +22,8 @@ mod removal;
 mod rules;
 mod webhooks;
 
-pub(crate) use crd_hold::remove_hold;
-pub use crd_hold::{CrdContents, hold_creation, release_creation, release_kept_crd};
+pub(crate) use crd_hold::remove_required_property;
+pub use crd_hold::{CrdContents, block_creation, unblock_creation, unblock_kept_crd};
 use object::ObjectRemover;
 use removal::ObjectRemoval;
 pub use removal::Removal;

@@ -5,7 +5,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{DeleteProof, Kyma, annotations, labels, names};
-use kyma_object_set::remove::{CrdContents, hold_creation, release_kept_crd};
+use kyma_object_set::remove::{CrdContents, block_creation, unblock_kept_crd};
 use kyma_sdk::{
     DeleteGate, DeleteOutcome, DeleteRequest, KymaKey, find_metadata, find_object, none_if_absent,
     remove_finalizer,
@@ -123,13 +123,13 @@ async fn remove_crd(kyma: &Kyma, client: &Client, gate: &DeleteGate) -> Result<(
         return Ok(());
     }
     gate.permit().await.map_err(Error::Gate)?;
-    let contents = hold_creation(client, &live, FIELD_MANAGER).await.map_err(failed)?;
+    let contents = block_creation(client, &live, FIELD_MANAGER).await.map_err(failed)?;
     let CrdContents::Empty { resource_version } = contents else { return Ok(()) };
     let proof = DeleteProof::CreatedAndEmpty { resource_version };
     let request = DeleteRequest::new(&resource, &live.metadata, &[FIELD_MANAGER]).proven(proof);
     let deleted = gate.carry_out(client, &request).await;
     if deleted.is_err() {
-        release_kept_crd(client, crd_name(), FIELD_MANAGER).await;
+        unblock_kept_crd(client, crd_name(), FIELD_MANAGER).await;
     }
     deleted.map(drop).map_err(|error| Error::of_gate(error, failed))
 }

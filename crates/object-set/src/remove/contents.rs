@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::{FutureExt, StreamExt as _};
 use kube::api::ListParams;
 
-use super::crd_hold::{CrdContents, hold_creation, is_in_use};
+use super::crd_hold::{CrdContents, block_creation, is_in_use};
 use super::rules::{Rules, is_looked_at};
 use crate::cluster::Cluster;
 use crate::cluster::discovery::{Kinds, Mapping};
@@ -46,7 +46,7 @@ pub(super) async fn crd_in_use(
     if let Some(deleter) = &cluster.deleter {
         deleter.permit(crd).await?;
     }
-    let held = hold_creation(client, &live, &ownership.creator()).await;
+    let held = block_creation(client, &live, &ownership.creator()).await;
     match held.map_err(|error| holding(crd, error))? {
         CrdContents::Empty { resource_version } => Ok(Ok(resource_version)),
         CrdContents::InUse => Ok(Err(KeepReason::InUse)),

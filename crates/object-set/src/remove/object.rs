@@ -8,7 +8,7 @@ use kube::api::PropagationPolicy;
 use kyma_api::{DeleteProof, Reason};
 
 use super::contents::{NamespaceContents, crd_in_use};
-use super::crd_hold::release_kept_crd;
+use super::crd_hold::unblock_kept_crd;
 use super::release::ObjectRelease;
 use super::removal::ObjectRemoval;
 use super::rules::{Purpose, Rules};
@@ -115,9 +115,9 @@ impl<'a> ObjectRemover<'a> {
             return Ok(ObjectRemoval::Kept(reason));
         }
         if identity.is_crd() {
-            // An interrupted removal may have stopped the creation of its objects.
+            // An interrupted removal may have blocked the creation of its objects.
             let manager = self.rules.ownership.creator();
-            release_kept_crd(&self.cluster.client, &identity.name, &manager).await;
+            unblock_kept_crd(&self.cluster.client, &identity.name, &manager).await;
         }
         let ownership = self.rules.ownership;
         let release = ObjectRelease { cluster: self.cluster, ownership, identity, mapping };
@@ -242,7 +242,7 @@ impl<'a> ObjectRemover<'a> {
             Err(error) if error.is_about_no_object() => self.unserved(identity, mapping, error).await,
             Err(error) => {
                 if identity.is_crd() && error.failure != Failure::Conflict {
-                    release_kept_crd(&self.cluster.client, &identity.name, &ownership.creator()).await;
+                    unblock_kept_crd(&self.cluster.client, &identity.name, &ownership.creator()).await;
                 }
                 Err(error.without_proof_of_absence())
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result};
 use kube::api::{ListParams, Patch, PatchParams};
 use kyma_api::Reason;
-use kyma_object_set::remove::{CrdContents, hold_creation};
+use kyma_object_set::remove::{CrdContents, block_creation};
 use kyma_object_set::{
     Discovery, GroupKind, Gvk, Identity, KeepReason, NoObservations, OWNER_LABEL, Outcome,
 };
@@ -197,7 +197,7 @@ async fn crd_kept_by_an_interrupted_removal_accepts_objects() -> Result<()> {
     story.apply(&crd(&group, &["v1"])).await?;
     let (crds, name) = (of_crds(&story).await?, format!("things.{group}"));
     testbed::until("creation is refused", EVENT_TIMEOUT, || async {
-        let held = hold_creation(&story.cluster.client, &crds.get(&name).await?, "removal").await;
+        let held = block_creation(&story.cluster.client, &crds.get(&name).await?, "removal").await;
         Ok(matches!(held, Ok(CrdContents::Empty { .. })).then_some(()))
     })
     .await?;

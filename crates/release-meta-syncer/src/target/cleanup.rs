@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt};
 use kyma_api::{DeleteProof, Kyma, Reason, annotations, finalizers, labels, names};
 use kyma_connection::open_for_cleanup;
 use kyma_object_set::CREATED_BY;
-use kyma_object_set::remove::{CrdContents, hold_creation, release_kept_crd};
+use kyma_object_set::remove::{CrdContents, block_creation, unblock_kept_crd};
 use kyma_sdk::{
     DeleteGate, DeleteRequest, DeletionRequest, Failure, KymaKey, PausedOperations, Wait, find_object,
     is_local,
@@ -201,7 +201,7 @@ async fn remove_crd(
     let (client, resource) = (target.client(), crd_resource());
     let failed = |error: &kube::Error| Failure::target(&format!("delete CRD {}", crd.name_any()), error);
     gate.permit().await?;
-    let contents = hold_creation(&client, crd, FIELD_MANAGER).await.map_err(|error| failed(&error))?;
+    let contents = block_creation(&client, crd, FIELD_MANAGER).await.map_err(|error| failed(&error))?;
     let CrdContents::Empty { resource_version } = contents else {
         tracing::info!("{}", report::crd_kept_message(kind));
         return Ok(());
@@ -210,7 +210,7 @@ async fn remove_crd(
     let request = DeleteRequest::new(&resource, &crd.metadata, &[FIELD_MANAGER]).proven(proof);
     let deleted = gate.carry_out(&client, &request).await;
     if deleted.is_err() {
-        release_kept_crd(&client, &crd.name_any(), FIELD_MANAGER).await;
+        unblock_kept_crd(&client, &crd.name_any(), FIELD_MANAGER).await;
     }
     deleted.map(drop).map_err(|error| error.into_failure(failed))
 }

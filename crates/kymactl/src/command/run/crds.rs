@@ -9,7 +9,7 @@ use kube::{
     runtime::{conditions::is_crd_established, wait::await_condition},
 };
 use kyma_api::{annotations, crds, labels};
-use kyma_object_set::remove::release_creation;
+use kyma_object_set::remove::unblock_creation;
 use kyma_sdk::{create_new, missing_fields};
 use semver::Version;
 use tokio::time::{error::Elapsed, timeout};
@@ -85,7 +85,7 @@ async fn release_marked(client: &Client) -> Result<(), Error> {
     let listed = definitions.list_metadata(&ListParams::default()).await?;
     for name in listed.iter().filter(|crd| is_marked(&crd.metadata)).map(kube::ResourceExt::name_any) {
         if let Some(live) = definitions.get_opt(&name).await? {
-            release_creation(client, &live, MANAGER).await?;
+            unblock_creation(client, &live, MANAGER).await?;
         }
     }
     Ok(())
@@ -115,7 +115,7 @@ async fn install_all(client: &Client, marks: bool) -> Result<(), Error> {
         let name = crd.name_any();
         if let Some(live) = definitions.get_opt(&name).await? {
             // After an interrupted removal the CRD may refuse new objects.
-            release_creation(client, &live, MANAGER).await?;
+            unblock_creation(client, &live, MANAGER).await?;
         }
         let installed = api.get_opt(&name).await?;
         match judge(installed.as_ref(), &crd) {

@@ -20,7 +20,7 @@ use kube::{
     },
 };
 use kyma_api::{DeleteProof, Kyma, ModuleConfig, ModuleReleaseMeta, ModuleTemplate};
-use kyma_object_set::remove::{CrdContents, hold_creation, release_kept_crd};
+use kyma_object_set::remove::{CrdContents, block_creation, unblock_kept_crd};
 use kyma_operator::FIELD_MANAGER;
 use kyma_sdk::{
     DeleteError, DeleteGate, DeleteOutcome, DeleteRequest, Process, find_metadata, find_object,
@@ -236,12 +236,12 @@ impl Removal {
             return Ok(None);
         };
         self.gate().await?.permit().await?;
-        let reason = match hold_creation(&self.client, &live, MANAGER).await? {
+        let reason = match block_creation(&self.client, &live, MANAGER).await? {
             CrdContents::Empty { resource_version } => {
                 let proof = DeleteProof::CreatedAndEmpty { resource_version };
                 let deleted = self.delete_through_gate(&resource, &live.metadata, proof).await;
                 if deleted.is_err() {
-                    release_kept_crd(&self.client, name, MANAGER).await;
+                    unblock_kept_crd(&self.client, name, MANAGER).await;
                 }
                 return deleted.map(|()| None);
             }

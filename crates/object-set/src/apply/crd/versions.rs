@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::object::Object;
 use crate::ownership::SET_VERSION;
-use crate::remove::remove_hold;
+use crate::remove::remove_required_property;
 
 /// Maximum number of stored versions that are read from a CRD.
 const MAX_STORED_VERSIONS: usize = 16;
@@ -30,7 +30,7 @@ impl LiveCrd {
         let stored = stored.map(str::to_owned).collect();
         let mut spec = found.data.get_mut("spec").map(Value::take).unwrap_or_default();
         // An interrupted removal may have left it.
-        remove_hold(&mut spec);
+        remove_required_property(&mut spec);
         Self { spec, stored, metadata: found.metadata }
     }
 }

@@ -46,9 +46,9 @@ impl Server {
         Client::new(server, "default")
     }
 
-    async fn hold_creation(&self) -> CrdContents {
+    async fn block_creation(&self) -> CrdContents {
         let crd: DynamicObject = serde_json::from_value(self.0.lock().crd.clone()).unwrap();
-        hold_creation(&self.client(), &crd, MANAGER).await.unwrap()
+        block_creation(&self.client(), &crd, MANAGER).await.unwrap()
     }
 
     fn has_marker(&self) -> bool {
@@ -100,7 +100,7 @@ async fn answer(State(server): State<Server>, request: Request) -> Response {
 async fn an_empty_crd_is_deleted_at_the_version_that_refuses_objects() {
     let server = Server::new(&[0, 0]);
     let expected = CrdContents::Empty { resource_version: "8".to_owned() };
-    assert_eq!(server.hold_creation().await, expected);
+    assert_eq!(server.block_creation().await, expected);
     assert!(server.has_marker());
     assert_eq!(server.calls(), "GET PATCH POST GET");
 }
@@ -108,7 +108,7 @@ async fn an_empty_crd_is_deleted_at_the_version_that_refuses_objects() {
 #[tokio::test(start_paused = true)]
 async fn an_object_created_after_the_first_list_keeps_the_crd() {
     let server = Server::new(&[0, 1]);
-    assert_eq!(server.hold_creation().await, CrdContents::InUse);
+    assert_eq!(server.block_creation().await, CrdContents::InUse);
     assert!(!server.has_marker());
     assert_eq!(server.calls(), "GET PATCH POST GET PATCH");
 }
@@ -116,7 +116,7 @@ async fn an_object_created_after_the_first_list_keeps_the_crd() {
 #[tokio::test(start_paused = true)]
 async fn a_crd_with_objects_is_not_changed() {
     let server = Server::new(&[1]);
-    assert_eq!(server.hold_creation().await, CrdContents::InUse);
+    assert_eq!(server.block_creation().await, CrdContents::InUse);
     assert_eq!(server.calls(), "GET");
 }
 
@@ -124,7 +124,7 @@ async fn a_crd_with_objects_is_not_changed() {
 async fn a_crd_that_still_accepts_objects_is_kept_as_it_was() {
     let server = Server::new(&[0]);
     server.0.lock().permitted = usize::MAX;
-    assert_eq!(server.hold_creation().await, CrdContents::Unknown);
+    assert_eq!(server.block_creation().await, CrdContents::Unknown);
     assert!(!server.has_marker());
 }
 
@@ -132,15 +132,15 @@ async fn a_crd_that_still_accepts_objects_is_kept_as_it_was() {
 async fn a_schema_that_is_in_force_only_after_seconds_is_awaited() {
     let server = Server::new(&[0, 0]);
     server.0.lock().permitted = 50;
-    assert!(matches!(server.hold_creation().await, CrdContents::Empty { .. }));
+    assert!(matches!(server.block_creation().await, CrdContents::Empty { .. }));
     assert!(server.has_marker());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_removal_after_an_interrupted_one_lists_objects_again() {
     let server = Server::new(&[0, 0, 0, 1]);
-    assert!(matches!(server.hold_creation().await, CrdContents::Empty { .. }));
-    assert_eq!(server.hold_creation().await, CrdContents::InUse);
+    assert!(matches!(server.block_creation().await, CrdContents::Empty { .. }));
+    assert_eq!(server.block_creation().await, CrdContents::InUse);
     assert!(!server.has_marker());
 }
 
@@ -148,7 +148,7 @@ async fn a_removal_after_an_interrupted_one_lists_objects_again() {
 async fn a_crd_without_a_stored_version_is_kept() {
     let server = Server::new(&[0, 0]);
     server.0.lock().crd["spec"]["versions"][0]["storage"] = false.into();
-    assert_eq!(server.hold_creation().await, CrdContents::Unknown);
+    assert_eq!(server.block_creation().await, CrdContents::Unknown);
     assert_eq!(server.calls(), "");
 }
 
@@ -156,11 +156,11 @@ async fn a_crd_without_a_stored_version_is_kept() {
 async fn crd_with_failed_delete_accepts_objects_unless_terminating() {
     for is_terminating in [false, true] {
         let server = Server::new(&[0, 0]);
-        assert!(matches!(server.hold_creation().await, CrdContents::Empty { .. }));
+        assert!(matches!(server.block_creation().await, CrdContents::Empty { .. }));
         if is_terminating {
             server.0.lock().crd["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
         }
-        release_kept_crd(&server.client(), "things.x.io", MANAGER).await;
+        unblock_kept_crd(&server.client(), "things.x.io", MANAGER).await;
         assert_eq!(server.has_marker(), is_terminating);
     }
 }
