@@ -14,7 +14,7 @@ pub(super) mod system;
 pub(super) mod take_over;
 
 pub use claim::claim;
-pub(super) use content::OwnContent;
+pub(super) use content::LiveContent;
 use system::System;
 
 /// Checks that an existing object may be adopted. An object or hook of this owner passes.

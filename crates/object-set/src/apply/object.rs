@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::adoption::system::{System, is_tracked_by_label};
 use super::adoption::take_over::take_over;
-use super::adoption::{OwnContent, check_adoptable, foreign_system};
+use super::adoption::{LiveContent, check_adoptable, foreign_system};
 use super::context::{ApplyContext, DesiredObject};
 use super::desired_state::DesiredState;
 use super::live_state::LiveState;
@@ -100,8 +100,10 @@ impl ObjectApply<'_> {
         if is_marked && created {
             state.set_annotation(CREATED_BY, &options.ownership.owner);
         }
-        if keeps_content && let Some(own) = self.own_content(&state.object, is_tracked).await? {
-            return self.send_own_content(&own, uid.as_deref(), created).await;
+        if keeps_content
+            && let Some(unchanged) = self.object_with_live_content(&state.object, is_tracked).await?
+        {
+            return self.send_live_content(&unchanged, uid.as_deref(), created).await;
         }
         // The read may have missed an object, which must not count as created here.
         let only_new = is_presumed_absent || uid.is_none() && is_marked && !target.is_dry_run();
@@ -113,15 +115,20 @@ impl ObjectApply<'_> {
         }
     }
 
-    /// Returns the object with the content that it has on the target; `None` if the desired object does not change it.
-    async fn own_content(&self, object: &Object, is_tracked: bool) -> Result<Option<Object>, Refusal> {
+    /// Returns an object whose apply leaves the live content unchanged; `None` if the desired object itself leaves it
+    /// unchanged, or no such object is known.
+    async fn object_with_live_content(
+        &self,
+        object: &Object,
+        is_tracked: bool,
+    ) -> Result<Option<Object>, Refusal> {
         let DesiredObject { target, options, .. } = self.desired;
         let manager = options.ownership.manager.as_str();
-        let content = OwnContent { object, target, kinds: &self.context.kinds, manager, is_tracked };
+        let content = LiveContent { object, target, kinds: &self.context.kinds, manager, is_tracked };
         content.object_to_send().await
     }
 
-    async fn send_own_content(&self, object: &Object, uid: Option<&str>, created: bool) -> ObjectResult {
+    async fn send_live_content(&self, object: &Object, uid: Option<&str>, created: bool) -> ObjectResult {
         let target = self.desired.target;
         let mapping = self.context.kinds.get(&object.gvk()).unwrap_or(target.mapping);
         let desired = DesiredObject { target: target.in_version(mapping), ..self.desired };

@@ -37,7 +37,7 @@ pub(super) async fn crd_in_use(
     let failed = |error| CallError::new(Action::Get, Some(crd), error);
     let live = of_crds.api(client, None).get(&crd.name).await.map_err(failed)?;
     if cluster.dry_run.is_some() {
-        return match is_in_use(client, &live).await.map_err(|error| holding(crd, error))? {
+        return match is_in_use(client, &live).await.map_err(|error| crd_call_error(crd, error))? {
             Some(false) => Ok(Ok(String::new())),
             Some(true) => Ok(Err(KeepReason::InUse)),
             None => Ok(Err(KeepReason::CannotTell)),
@@ -46,8 +46,8 @@ pub(super) async fn crd_in_use(
     if let Some(deleter) = &cluster.deleter {
         deleter.permit(crd).await?;
     }
-    let held = block_creation(client, &live, &ownership.creator()).await;
-    match held.map_err(|error| holding(crd, error))? {
+    let contents = block_creation(client, &live, &ownership.creator()).await;
+    match contents.map_err(|error| crd_call_error(crd, error))? {
         CrdContents::Empty { resource_version } => Ok(Ok(resource_version)),
         CrdContents::InUse => Ok(Err(KeepReason::InUse)),
         // The API does not show whether objects are stored.
@@ -167,7 +167,7 @@ impl NamespaceContents<'_> {
 }
 
 /// Returns the error of a call for a CRD. A refused patch is a conflict: the CRD changed since it was read.
-fn holding(crd: &Identity, error: kube::Error) -> CallError {
+fn crd_call_error(crd: &Identity, error: kube::Error) -> CallError {
     let mut error = CallError::new(Action::Patch, Some(crd), error);
     if matches!(error.failure, Failure::Refused(_)) {
         error.failure = Failure::Conflict;

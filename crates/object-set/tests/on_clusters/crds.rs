@@ -197,8 +197,8 @@ async fn crd_kept_by_an_interrupted_removal_accepts_objects() -> Result<()> {
     story.apply(&crd(&group, &["v1"])).await?;
     let (crds, name) = (of_crds(&story).await?, format!("things.{group}"));
     testbed::until("creation is refused", EVENT_TIMEOUT, || async {
-        let held = block_creation(&story.cluster.client, &crds.get(&name).await?, "removal").await;
-        Ok(matches!(held, Ok(CrdContents::Empty { .. })).then_some(()))
+        let contents = block_creation(&story.cluster.client, &crds.get(&name).await?, "removal").await;
+        Ok(matches!(contents, Ok(CrdContents::Empty { .. })).then_some(()))
     })
     .await?;
     let keep = json!({"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}});

@@ -17,42 +17,43 @@ use crate::ownership::{CREATED_BY, OWNER_LABEL};
 const API_SERVER_METADATA: [&str; 5] =
     ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"];
 
-/// The content that an adopted object has on the target, in place of the desired one.
-pub(in crate::apply) struct OwnContent<'a> {
+/// Finds the object whose apply adopts a live object without a change of its content.
+pub(in crate::apply) struct LiveContent<'a> {
     /// The object with its desired content.
     pub(in crate::apply) object: &'a Object,
     pub(in crate::apply) target: TargetObject<'a>,
     pub(in crate::apply) kinds: &'a Kinds,
     /// The operator's field manager.
     pub(in crate::apply) manager: &'a str,
-    /// Whether Argo CD tracks the live object by a label that the desired one may have too.
+    /// Whether Argo CD tracks the live object by the label [`TRACKING_LABEL`]. The desired object may set that label
+    /// too.
     pub(in crate::apply) is_tracked: bool,
 }
 
-impl OwnContent<'_> {
-    /// Returns the object to send so that the content stays; `None` if the desired object changes nothing, the live
-    /// object is gone, or its owned fields are unknown.
+impl LiveContent<'_> {
+    /// Returns an object whose apply leaves the live content unchanged. `None` if the desired object itself leaves it
+    /// unchanged, the live object does not exist, or the fields that the operator owns are unknown.
     pub(in crate::apply) async fn object_to_send(&self) -> Result<Option<Object>, Refusal> {
         let Self { object, target, is_tracked, .. } = *self;
         let Some((metadata, live)) = target.read().await? else { return Ok(None) };
         if !self.differs_from(&live).await? {
             return Ok(None);
         }
-        let Some(ours) = applied_entry(&metadata, self.manager) else {
-            return Ok(bare(object, &Value::Object(Map::new()), is_tracked));
+        let Some(operator_entry) = applied_entry(&metadata, self.manager) else {
+            return Ok(object_with_fields(object, &Value::Object(Map::new()), is_tracked));
         };
-        let Some(fields) = &ours.fields_v1 else { return Ok(None) };
-        // The field paths are of the API version in which they were applied.
-        let version = ours.api_version.clone().unwrap_or_default();
+        let Some(fields) = &operator_entry.fields_v1 else { return Ok(None) };
+        // The field paths of the entry belong to the API version of that apply.
+        let version = operator_entry.api_version.clone().unwrap_or_default();
         if version == target.mapping.resource.api_version {
-            return Ok(bare(object, &extract(&live, &fields.0), is_tracked));
+            return Ok(object_with_fields(object, &extract(&live, &fields.0), is_tracked));
         }
         let (group, name) = version.rsplit_once('/').unwrap_or(("", &version));
-        let earlier = self.kinds.get(&Gvk::new(group, name, &target.identity.kind));
-        let Some(earlier) = earlier else { return Ok(None) };
-        let Some((_, live)) = target.in_version(earlier).read().await? else { return Ok(None) };
+        let entry_mapping = self.kinds.get(&Gvk::new(group, name, &target.identity.kind));
+        let Some(entry_mapping) = entry_mapping else { return Ok(None) };
+        let Some((_, live)) = target.in_version(entry_mapping).read().await? else { return Ok(None) };
         let Some(object) = in_version(object, &version) else { return Ok(None) };
-        Ok(bare(&object, &extract(&live, &fields.0), is_tracked))
+        Ok(object_with_fields(&object, &extract(&live, &fields.0), is_tracked))
     }
 
     /// Reports whether an apply of the desired object would change the live one. A refusal counts as a change.
@@ -65,9 +66,9 @@ impl OwnContent<'_> {
         let answer: kube::Result<DynamicObject> =
             self.target.api().patch(&self.target.identity.name, &params, &patch).await;
         match answer {
-            Ok(would_be) => {
-                let would_be = serde_json::to_value(would_be).unwrap_or_default();
-                Ok(content(would_be, self.is_tracked) != content(live.clone(), self.is_tracked))
+            Ok(dry_run_result) => {
+                let dry_run_result = serde_json::to_value(dry_run_result).unwrap_or_default();
+                Ok(content(dry_run_result, self.is_tracked) != content(live.clone(), self.is_tracked))
             }
             Err(error) => match self.target.error(Action::Apply, error) {
                 // API servers refuse dry runs with 400 if a webhook does not support them.
@@ -97,19 +98,21 @@ fn content(mut object: Value, tracked: bool) -> Value {
 }
 
 fn without_marks(metadata: &mut Map<String, Value>, tracked: bool) {
-    let is_label = |key: &str| tracked && key == TRACKING_LABEL;
+    let is_tracking_label = |key: &str| tracked && key == TRACKING_LABEL;
     for place in ["labels", "annotations"] {
         let Some(Value::Object(all)) = metadata.get_mut(place) else { continue };
-        all.retain(|key, _| !is_mark(key) && !is_label(key) && key != OWNER_LABEL && key != CREATED_BY);
+        all.retain(|key, _| {
+            !is_mark(key) && !is_tracking_label(key) && key != OWNER_LABEL && key != CREATED_BY
+        });
         if all.is_empty() {
             metadata.remove(place);
         }
     }
 }
 
-/// Returns an object of only these fields, with the identity and owner label of `desired`. If Argo CD tracks it by a
-/// label that `desired` has too, the label has the value of `desired`.
-fn bare(desired: &Object, fields: &Value, tracked: bool) -> Option<Object> {
+/// Returns an object of only these fields, with the identity and owner label of `desired`. If Argo CD tracks the object
+/// by label, the tracking label gets the value that it has in `desired`, if any.
+fn object_with_fields(desired: &Object, fields: &Value, tracked: bool) -> Option<Object> {
     let mut body = fields.as_object().cloned().unwrap_or_default();
     for field in ["apiVersion", "kind"] {
         body.insert(field.to_owned(), desired.body().get(field)?.clone());
@@ -139,47 +142,50 @@ fn in_version(object: &Object, api_version: &str) -> Option<Object> {
 /// Returns the live values of a set of fields: `f:name` is a field, `k:{...}` an item of a list by its keys, `v:...`
 /// an item of a set.
 fn extract(live: &Value, fields: &Value) -> Value {
-    let Some(named) = fields.as_object() else { return live.clone() };
-    let mut inner = named.iter().filter(|(key, _)| *key != ".").peekable();
+    let Some(field_entries) = fields.as_object() else { return live.clone() };
+    let mut inner = field_entries.iter().filter(|(key, _)| *key != ".").peekable();
     if inner.peek().is_none() {
-        // The field itself: its whole value if it is a leaf, otherwise an empty map or list.
+        // The set contains this field, but nothing in it: the result is the value of a leaf, otherwise an empty map or
+        // list.
         return match live {
-            Value::Object(_) if !named.is_empty() => Value::Object(Map::new()),
-            Value::Array(_) if !named.is_empty() => Value::Array(vec![]),
+            Value::Object(_) if !field_entries.is_empty() => Value::Object(Map::new()),
+            Value::Array(_) if !field_entries.is_empty() => Value::Array(vec![]),
             whole => whole.clone(),
         };
     }
     match live {
         Value::Object(live) => {
-            let taken = inner.filter_map(|(key, fields)| {
+            let extracted = inner.filter_map(|(key, fields)| {
                 let name = key.strip_prefix("f:")?;
                 Some((name.to_owned(), extract(live.get(name)?, fields)))
             });
-            Value::Object(taken.collect())
+            Value::Object(extracted.collect())
         }
-        // Looking up its items would take too long; the whole list keeps its content, too.
-        Value::Array(items) if items.len().saturating_mul(named.len()) > MAX_COMPARISONS => live.clone(),
-        Value::Array(live) => live.iter().filter_map(|item| extract_item(item, named)).collect(),
+        // Matching every item would take too long. The whole list leaves the content unchanged as well.
+        Value::Array(items) if items.len().saturating_mul(field_entries.len()) > MAX_COMPARISONS => {
+            live.clone()
+        }
+        Value::Array(live) => live.iter().filter_map(|item| extract_item(item, field_entries)).collect(),
         // The value has another type than the set of fields describes.
         other => other.clone(),
     }
 }
 
-/// Returns an item of a list, with its keys, if the set of fields contains it.
-fn extract_item(item: &Value, named: &Map<String, Value>) -> Option<Value> {
-    named.iter().find_map(|(key, fields)| match key.split_once(':')? {
+/// Returns the owned fields and the keys of a list item; `None` if the set of fields does not contain the item.
+fn extract_item(item: &Value, field_entries: &Map<String, Value>) -> Option<Value> {
+    field_entries.iter().find_map(|(key, fields)| match key.split_once(':')? {
         ("v", value) => (serde_json::from_str::<Value>(value).ok()? == *item).then(|| item.clone()),
         ("k", keys) => {
             let keys: Map<String, Value> = serde_json::from_str(keys).ok()?;
             if !keys.iter().all(|(key, value)| item.get(key) == Some(value)) {
                 return None;
             }
-            let mut taken = match extract(item, fields) {
-                Value::Object(taken) => taken,
+            let mut extracted = match extract(item, fields) {
+                Value::Object(extracted) => extracted,
                 _ => Map::new(),
             };
-            taken.extend(keys);
-            Some(Value::Object(taken))
+            extracted.extend(keys);
+            Some(Value::Object(extracted))
         }
         _ => None,
     })
@@ -221,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_alone_is_empty_and_an_odd_shape_stays() {
+    fn field_without_subfields_is_empty_and_odd_type_is_kept() {
         assert_eq!(extract(&json!({"theirs": 1}), &json!({".": {}})), json!({}));
         assert_eq!(extract(&json!([1]), &json!({".": {}})), json!([]));
         assert_eq!(extract(&json!("text"), &json!({"f:a": {}})), json!("text"));
@@ -250,11 +256,15 @@ mod tests {
 
         let named = |instance: &str| object(json!({TRACKING_LABEL: instance}), json!({}), 1);
         assert_eq!(content(named("theirs"), true), content(named("ours"), true));
-        assert_ne!(content(named("theirs"), false), content(named("ours"), false), "it is no mark then");
+        assert_ne!(
+            content(named("theirs"), false),
+            content(named("ours"), false),
+            "the label is content if Argo CD does not track by it"
+        );
     }
 
     #[test]
-    fn an_unchanged_adoption_sends_own_fields_and_the_owner_label() {
+    fn unchanged_adoption_sends_operator_fields_and_owner_label() {
         let desired = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "c", "namespace": "n", "labels": {OWNER_LABEL: "us", "new": ""}},
@@ -266,8 +276,8 @@ mod tests {
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "c", "namespace": "n", "labels": {OWNER_LABEL: "us"}}, "data": {"a": "1"},
         });
-        assert_eq!(bare(&desired, &fields, false).unwrap().into_value(), expected);
-        assert_eq!(bare(&desired, &fields, true).unwrap().into_value(), expected);
+        assert_eq!(object_with_fields(&desired, &fields, false).unwrap().into_value(), expected);
+        assert_eq!(object_with_fields(&desired, &fields, true).unwrap().into_value(), expected);
     }
 
     #[test]
@@ -279,10 +289,10 @@ mod tests {
         let desired = Object::from_value(desired).unwrap();
         let fields = json!({"metadata": {"labels": {TRACKING_LABEL: "theirs"}}});
         let instance = |tracked: bool| {
-            bare(&desired, &fields, tracked).unwrap().label(TRACKING_LABEL).map(str::to_owned)
+            object_with_fields(&desired, &fields, tracked).unwrap().label(TRACKING_LABEL).map(str::to_owned)
         };
         assert_eq!(instance(true).as_deref(), Some("ours"));
-        assert_eq!(instance(false).as_deref(), Some("theirs"), "it stays as it is");
+        assert_eq!(instance(false).as_deref(), Some("theirs"), "the live value of the label stays");
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl LiveCrd {
             stored.filter_map(Value::as_str).filter(|version| is_label(version)).take(MAX_STORED_VERSIONS);
         let stored = stored.map(str::to_owned).collect();
         let mut spec = found.data.get_mut("spec").map(Value::take).unwrap_or_default();
-        // An interrupted removal may have left it.
+        // An interrupted removal may have left the property.
         remove_required_property(&mut spec);
         Self { spec, stored, metadata: found.metadata }
     }
