@@ -109,7 +109,7 @@ impl Chart {
             version_use.see(file, bytes);
             let is_template = file.contains("templates/");
             uses_lookup |= is_template && LOOKUP.is_match(bytes);
-            nondeterministic_calls.see(file, &String::from_utf8_lossy(bytes));
+            nondeterministic_calls.add_file(file, &String::from_utf8_lossy(bytes));
             Ok(())
         })?;
         let root = root.ok_or(ChartFault::NotAChart { what: "it has no Chart.yaml" })?;
@@ -228,7 +228,7 @@ impl Chart {
 
     /// Returns the parts of renders with these values that may differ.
     pub fn nondeterminism(&self, values: &Map<String, Value>) -> Nondeterminism {
-        self.nondeterministic_calls.of(values)
+        self.nondeterministic_calls.nondeterminism(values)
     }
 
     /// Reports whether a template calls `lookup`, which finds nothing here.

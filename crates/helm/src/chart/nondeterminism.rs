@@ -1,7 +1,7 @@
-//! Detects calls in the text of a chart that return another result each time: random values, the time, or unordered
-//! maps.
+//! Detects calls in the text of a chart whose result differs between renders: random values, the current time, the
+//! order of maps.
 //!
-//! Templates that a chart assembles from pieces before it evaluates them are not detected.
+//! Does not detect calls in a template that a chart concatenates from several strings and then passes to `tpl`.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 const NONDETERMINISTIC_FUNCTIONS: &[&str] = &[
     "ago",
     "bcrypt",
-    // These use the current time for an argument that is no time.
+    // The following use the current time if their argument is not a time.
     "date",
     "dateInZone",
     "date_in_zone",
@@ -34,15 +34,16 @@ const NONDETERMINISTIC_FUNCTIONS: &[&str] = &[
     "shuffle",
     "uuidv4",
 ];
-/// Functions that return the parts of a map in random order, and functions beside which the order has no effect.
+/// Functions that return the keys or values of a map in random order.
 const UNORDERED_FUNCTIONS: &[&str] = &["keys", "values"];
+/// Functions that make this order irrelevant in the same action.
 const ORDERING_FUNCTIONS: &[&str] = &["sortAlpha", "has", "len"];
-/// Functions that only convert the text of a varying result.
+/// Functions that convert text: they pass a nondeterministic result on only to the output.
 const CONVERTING_FUNCTIONS: &[&str] =
     &["b64enc", "lower", "print", "printf", "quote", "sha256sum", "squote", "trunc", "upper"];
 /// Directory of a chart's tests by Helm's documentation (<https://helm.sh/docs/topics/chart_tests/>).
 const TESTS_DIRECTORY: &str = "templates/tests/";
-/// Maximum depth of templates in strings of templates; deeper ones count as varying.
+/// Maximum nesting of templates in string literals. A template nested deeper counts as nondeterministic.
 const MAX_TEMPLATE_DEPTH: usize = 8;
 
 /// Parts of a chart's renders that may differ between runs.
@@ -60,77 +61,79 @@ pub enum Nondeterminism {
 #[derive(Debug, Default)]
 pub(super) struct NondeterministicCalls {
     templates: Calls,
-    /// Whether tests call varying functions and use the results only themselves.
+    /// Whether tests call nondeterministic functions whose results stay in the output of the tests.
     tests: bool,
-    /// Whether files other than templates would call varying functions if they were evaluated as templates.
+    /// Whether files other than templates would call nondeterministic functions if they were evaluated as templates.
     files: bool,
 }
 
 impl NondeterministicCalls {
-    /// Reads one more file.
-    pub(super) fn see(&mut self, file: &str, text: &str) {
+    /// Adds the calls in a file.
+    pub(super) fn add_file(&mut self, file: &str, text: &str) {
         let found = Calls::of(text);
         if !file.contains("templates/") {
             self.files |= found.nondeterministic;
             return;
         }
-        let is_own = file.starts_with(TESTS_DIRECTORY) && !found.spreads && !found.defines;
-        self.tests |= is_own && found.nondeterministic;
-        self.templates.nondeterministic |= found.nondeterministic && !is_own;
+        let is_confined_to_test =
+            file.starts_with(TESTS_DIRECTORY) && !found.passes_result_on && !found.defines;
+        self.tests |= is_confined_to_test && found.nondeterministic;
+        self.templates.nondeterministic |= found.nondeterministic && !is_confined_to_test;
         self.templates.tpl |= found.tpl;
-        self.templates.borrows |= found.borrows;
+        self.templates.includes_by_path |= found.includes_by_path;
     }
 
     /// Returns the parts that may differ between renders with these values.
-    pub(super) fn of(&self, values: &Map<String, Value>) -> Nondeterminism {
-        let Calls { nondeterministic, tpl, borrows, .. } = self.templates;
-        let told = || Calls::of(&unescaped(&Value::Object(values.clone()).to_string())).nondeterministic;
-        if nondeterministic || (tpl && (self.files || told())) {
+    pub(super) fn nondeterminism(&self, values: &Map<String, Value>) -> Nondeterminism {
+        let Calls { nondeterministic, tpl, includes_by_path, .. } = self.templates;
+        let is_in_values =
+            || Calls::of(&unescaped(&Value::Object(values.clone()).to_string())).nondeterministic;
+        if nondeterministic || (tpl && (self.files || is_in_values())) {
             return Nondeterminism::All;
         }
         match self.tests {
             false => Nondeterminism::None,
             // Another file may include the output of a test.
-            true if tpl || borrows => Nondeterminism::All,
+            true if tpl || includes_by_path => Nondeterminism::All,
             true => Nondeterminism::Tests,
         }
     }
 }
 
-/// Functions that templates call.
+/// Facts about the functions that a text calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one text")]
 struct Calls {
-    /// A function whose result differs from call to call.
+    /// Whether the text calls a function whose result differs from call to call.
     nondeterministic: bool,
-    /// A function whose result differs, if a variable or another template may pass the result on.
-    spreads: bool,
-    /// Definitions of templates that other files may use.
+    /// Whether a variable or another template may pass on the result of such a function.
+    passes_result_on: bool,
+    /// Whether the text defines templates that other files may use.
     defines: bool,
-    /// `tpl`, which evaluates other text as a template.
+    /// Whether the text calls `tpl`, which evaluates other text as a template.
     tpl: bool,
-    /// Templates by path, which may be those of tests.
-    borrows: bool,
+    /// Whether the text includes templates by path, possibly those of tests.
+    includes_by_path: bool,
 }
 
-/// Content of one action.
+/// Facts about one action, `{{ … }}`.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one action")]
 struct TemplateAction<'a> {
     nondeterministic: bool,
     unordered: bool,
     ordered: bool,
-    /// Anything other than varying functions and functions that only convert text.
+    /// Whether the action has an assignment, a keyword, or a function that is neither nondeterministic nor converting.
     other: bool,
-    /// `.Template`, whose paths name files.
+    /// Whether the action uses `.Template` or `.BasePath`, which give the paths of files.
     base_path: bool,
-    /// A field or variable other than these.
-    names: bool,
+    /// Whether the action uses another field or variable.
+    has_other_fields: bool,
     literals: Vec<&'a str>,
 }
 
 impl TemplateAction<'_> {
-    fn word(&mut self, word: &str) {
+    fn read_word(&mut self, word: &str) {
         self.nondeterministic |= NONDETERMINISTIC_FUNCTIONS.contains(&word);
         self.unordered |= UNORDERED_FUNCTIONS.contains(&word);
         self.ordered |= ORDERING_FUNCTIONS.contains(&word);
@@ -140,22 +143,24 @@ impl TemplateAction<'_> {
             || CONVERTING_FUNCTIONS.contains(&word));
     }
 
-    fn name(&mut self, name: &str) {
-        // `.Template.Name` is a path too, from which another one can be derived.
+    fn read_name(&mut self, name: &str) {
+        // `.Template.Name` is a path too: a template may derive the path of another file from it.
         self.base_path |= matches!(name, "BasePath" | "Template");
-        self.names |= !matches!(name, "BasePath" | "Template");
+        self.has_other_fields |= !matches!(name, "BasePath" | "Template");
     }
 
     fn is_nondeterministic(&self) -> bool {
         self.nondeterministic || (self.unordered && !self.ordered)
     }
 
-    /// Reports whether the action may name the file of a test: it names templates by path, and not just one that is
-    /// certainly another file.
-    fn borrows(&self) -> bool {
+    /// Reports whether the action may include the file of a test: it includes a template by path, and the path may be
+    /// that of a test.
+    fn includes_by_path(&self) -> bool {
         let is_other = |file: &str| file.contains('.') && !file.contains("test") && !file.contains('%');
-        let is_one = !self.names && matches!(self.literals[..], [file] if is_other(file));
-        (self.base_path && !is_one) || self.literals.iter().any(|literal| literal.contains("templates"))
+        let names_only_another_file =
+            !self.has_other_fields && matches!(self.literals[..], [file] if is_other(file));
+        (self.base_path && !names_only_another_file)
+            || self.literals.iter().any(|literal| literal.contains("templates"))
     }
 }
 
@@ -170,7 +175,7 @@ impl Calls {
     fn read(&mut self, text: &str, depth: usize) {
         if depth == 0 {
             self.nondeterministic = true;
-            self.spreads = true;
+            self.passes_result_on = true;
             return;
         }
         let mut rest = text;
@@ -204,11 +209,11 @@ impl Calls {
                     at = (at..bytes.len()).find(|at| !is_word(bytes[*at])).unwrap_or(bytes.len());
                     let word = &text[start..at];
                     if start > 0 && matches!(bytes[start - 1], b'.' | b'$') {
-                        action.name(word);
+                        action.read_name(word);
                     } else {
                         self.tpl |= word == "tpl";
                         self.defines |= matches!(word, "define" | "block");
-                        action.word(word);
+                        action.read_word(word);
                     }
                 }
                 byte => {
@@ -218,8 +223,8 @@ impl Calls {
             }
         }
         self.nondeterministic |= action.is_nondeterministic();
-        self.spreads |= action.is_nondeterministic() && action.other;
-        self.borrows |= action.borrows();
+        self.passes_result_on |= action.is_nondeterministic() && action.other;
+        self.includes_by_path |= action.includes_by_path();
         text.get(at + 2..).unwrap_or_default()
     }
 }
@@ -252,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn nondeterministic_calls_are_found_wherever_they_stand() {
+    fn nondeterministic_calls_are_found_in_every_position() {
         for text in [
             "password: {{ randAlphaNum 16 | b64enc }}",
             "{{- $cert := genSelfSignedCert .Values.host nil nil 365 -}}",
@@ -271,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_call_nothing_are_not_taken_for_calls() {
+    fn function_names_outside_calls_are_ignored() {
         for text in [
             "# You can now log in {{ .Release.Name }}",
             "{{ .Values.now }} {{ $now }} {{ $.Values.shuffle }}",
@@ -288,31 +293,39 @@ mod tests {
     }
 
     #[test]
-    fn other_text_counts_where_it_may_be_taken_for_a_template() {
+    fn values_and_files_count_if_tpl_may_evaluate_them() {
         let values = |text: &str| Map::from_iter([("text".to_owned(), Value::from(text))]);
-        let certain = values("{{ .Release.Name }}, now");
+        let deterministic = values("{{ .Release.Name }}, now");
         let nondeterministic = values("{{ randAlpha 5 | printf \"%s\" }}");
-        let mut plain = NondeterministicCalls::default();
-        plain.see("templates/a.yaml", "{{ .Values.text }} {{ .Values.tpl }}");
-        plain.see("README.md", "{{ now }}");
-        assert_eq!(plain.of(&nondeterministic), Nondeterminism::None, "nothing is taken for a template");
-        let mut taking = NondeterministicCalls::default();
-        taking.see("templates/a.yaml", "{{ tpl .Values.text . }}");
+        let mut without_tpl = NondeterministicCalls::default();
+        without_tpl.add_file("templates/a.yaml", "{{ .Values.text }} {{ .Values.tpl }}");
+        without_tpl.add_file("README.md", "{{ now }}");
         assert_eq!(
-            (taking.of(&certain), taking.of(&nondeterministic)),
+            without_tpl.nondeterminism(&nondeterministic),
+            Nondeterminism::None,
+            "no template calls tpl"
+        );
+        let mut with_tpl = NondeterministicCalls::default();
+        with_tpl.add_file("templates/a.yaml", "{{ tpl .Values.text . }}");
+        assert_eq!(
+            (with_tpl.nondeterminism(&deterministic), with_tpl.nondeterminism(&nondeterministic)),
             (Nondeterminism::None, Nondeterminism::All)
         );
-        taking.see("values.yaml", "text: \"{{ now }}\"");
-        assert_eq!(taking.of(&certain), Nondeterminism::All, "a default value or a file");
+        with_tpl.add_file("values.yaml", "text: \"{{ now }}\"");
+        assert_eq!(
+            with_tpl.nondeterminism(&deterministic),
+            Nondeterminism::All,
+            "tpl may evaluate a default value or a file"
+        );
     }
 
     #[test]
-    fn nondeterminism_of_tests_stays_there_unless_used_elsewhere() {
+    fn test_nondeterminism_counts_if_other_files_use_the_output() {
         let varies = |test: &str, other: &str| {
             let mut calls = NondeterministicCalls::default();
-            calls.see("templates/tests/a.yaml", test);
-            calls.see("templates/b.yaml", other);
-            calls.of(&Map::new())
+            calls.add_file("templates/tests/a.yaml", test);
+            calls.add_file("templates/b.yaml", other);
+            calls.nondeterminism(&Map::new())
         };
         let name = "name: {{ include \"x\" . }}-{{ randAlphaNum 5 | lower }}";
         for other in [
@@ -344,12 +357,12 @@ mod tests {
             assert_eq!(varies(test, ""), Nondeterminism::All, "{test}");
         }
         let mut elsewhere = NondeterministicCalls::default();
-        elsewhere.see("charts/sub/templates/tests/a.yaml", name);
-        assert_eq!(elsewhere.of(&Map::new()), Nondeterminism::All);
+        elsewhere.add_file("charts/sub/templates/tests/a.yaml", name);
+        assert_eq!(elsewhere.nondeterminism(&Map::new()), Nondeterminism::All);
     }
 
     #[test]
-    fn odd_text_ends() {
+    fn reading_of_malformed_templates_terminates() {
         for text in ["{{\"", "{{`", "{{'\\", "{{\"\\", "{{/*", "{{ é }}", "{{ \"é\\\"", "{{{{{{", "{{}"] {
             let _ = Calls::of(text);
         }
