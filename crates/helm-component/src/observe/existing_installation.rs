@@ -1,4 +1,4 @@
-//! Detects a newer version that a user installed before the module was enabled, by its workloads.
+//! Detects, by the workloads on the target, that a user installed a newer version before the module was enabled.
 
 use kube::api::DynamicObject;
 use kyma_api::{annotations, labels};
@@ -12,8 +12,8 @@ use super::{is_manager, version};
 use crate::pass::Pass;
 use crate::plan::{ExistingInstallation, ObjectState};
 
-/// Returns the existing installation as far as it is known at this point of a pass. After the first apply, a module
-/// has one only if an object that shows the version was changed: a user may have upgraded the module by hand.
+/// Returns the existing installation as far as it is known at this point of a pass. After the first apply, only a
+/// changed candidate counts as an existing installation: a user may have upgraded the module by hand.
 pub(super) fn of(pass: &Pass<'_>, objects: &[ObjectState]) -> ExistingInstallation {
     let mut candidates = candidates(pass).map(Object::identity);
     let may_have_one = if is_applied(pass) {
@@ -37,18 +37,18 @@ fn is_changed(object: &ObjectState) -> bool {
     matches!(object.drift, Some(Drift::Changed | Drift::Taken | Drift::Recreated))
 }
 
-/// Returns the objects that identify an existing installation: `spec.manager`, or the module's workloads if none is
-/// named.
+/// Returns the objects that identify an existing installation: the object that `spec.manager` names, otherwise all
+/// workloads of the module.
 pub(crate) fn candidates<'a>(pass: &'a Pass<'_>) -> impl Iterator<Item = &'a Object> {
     let manager = pass.context.resource.spec.manager.as_ref();
-    let tells = move |object: &Object| match manager {
+    let is_candidate = move |object: &Object| match manager {
         Some(manager) => is_manager(manager, &object.identity()),
         None => {
             object.group() == "apps" && matches!(object.kind(), "Deployment" | "StatefulSet" | "DaemonSet")
         }
     };
     let objects = pass.state.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
-    objects.filter(move |object| tells(object))
+    objects.filter(move |object| is_candidate(object))
 }
 
 /// A workload of the module, and the live object of the same identity.
@@ -60,9 +60,9 @@ pub(crate) struct WorkloadPair<'a> {
 }
 
 impl WorkloadPair<'_> {
-    /// Compares versions by the same mark in the live and the desired object: authors need not use the module's
-    /// version in labels or images.
-    pub(crate) fn judge(&self, ownership: &Ownership) -> ExistingInstallation {
+    /// Compares the version label of the live object with that of the desired one, and the image tag with the image
+    /// tag: their versions may differ from the module's version.
+    pub(crate) fn existing_installation(&self, ownership: &Ownership) -> ExistingInstallation {
         let metadata = &self.live.metadata;
         let owner = metadata.labels.as_ref().and_then(|all| all.get(labels::OWNER));
         if owner.is_some_and(|owner| *owner != ownership.owner) {
@@ -70,13 +70,18 @@ impl WorkloadPair<'_> {
             return ExistingInstallation::None;
         }
         let desired = parse(&ownership.version);
-        let own = drift::applied_annotation(metadata, &ownership.manager, annotations::MODULE_VERSION);
-        if let Some(own) = own.and_then(parse).filter(|_| !self.has_image_of_another(&ownership.manager)) {
-            return judge([(own, desired)]).unwrap_or(ExistingInstallation::None);
+        let applied_version =
+            drift::applied_annotation(metadata, &ownership.manager, annotations::MODULE_VERSION);
+        if let Some(applied_version) =
+            applied_version.and_then(parse).filter(|_| !self.has_image_of_another_manager(&ownership.manager))
+        {
+            return newer_version([(applied_version, desired)]).unwrap_or(ExistingInstallation::None);
         }
         let (live, body) = (self.live_body(), Value::Object(self.desired.body().clone()));
-        let marks = [app_version as fn(&Value) -> Option<Version>, tag];
-        let versions = marks.iter().filter_map(|mark| Some((mark(&live)?, mark(&body).or(desired.clone()))));
+        let version_sources = [app_version as fn(&Value) -> Option<Version>, tag];
+        let versions = version_sources
+            .iter()
+            .filter_map(|source| Some((source(&live)?, source(&body).or(desired.clone()))));
         let unknown = || {
             let is_same = images(&live) == images(&body);
             if is_same {
@@ -85,11 +90,11 @@ impl WorkloadPair<'_> {
                 ExistingInstallation::UnknownVersion(self.desired.identity().to_string())
             }
         };
-        judge(versions).unwrap_or_else(unknown)
+        newer_version(versions).unwrap_or_else(unknown)
     }
 
     /// Reports whether another manager set an image since the operator's apply, as an upgrade by hand does.
-    fn has_image_of_another(&self, manager: &str) -> bool {
+    fn has_image_of_another_manager(&self, manager: &str) -> bool {
         let others = self.live.metadata.managed_fields.iter().flatten();
         let mut others = others.filter(|entry| entry.manager.as_deref() != Some(manager));
         others.any(|entry| entry.fields_v1.as_ref().is_some_and(|fields| names_image(&fields.0)))
@@ -100,8 +105,11 @@ impl WorkloadPair<'_> {
     }
 }
 
-/// Returns the common result of pairs of a live and a desired version; `None` without pairs.
-fn judge(versions: impl IntoIterator<Item = (Version, Option<Version>)>) -> Option<ExistingInstallation> {
+/// Reports whether a live version is newer than its desired version; `None` if there are no pairs of a live and a
+/// desired version.
+fn newer_version(
+    versions: impl IntoIterator<Item = (Version, Option<Version>)>,
+) -> Option<ExistingInstallation> {
     let mut known = false;
     for (found, desired) in versions {
         known = true;
@@ -149,7 +157,7 @@ mod tests {
         })
     }
 
-    /// Returns the verdict on a live object for a module of version 1.0.0.
+    /// Returns the existing installation that a live object shows for a module of version 1.0.0.
     fn found(live: Value, desired: Value) -> ExistingInstallation {
         let ownership =
             Ownership { manager: "us".to_owned(), owner: "owner".to_owned(), version: "1.0.0".to_owned() };
@@ -158,7 +166,8 @@ mod tests {
             desired["metadata"].as_object_mut().unwrap().remove("labels");
         }
         let desired = Object::from_value(desired).unwrap();
-        WorkloadPair { desired: &desired, live: &serde_json::from_value(live).unwrap() }.judge(&ownership)
+        WorkloadPair { desired: &desired, live: &serde_json::from_value(live).unwrap() }
+            .existing_installation(&ownership)
     }
 
     #[test]
@@ -176,7 +185,7 @@ mod tests {
             ("pre-release", workload(Some("1.0.0"), "x/a"), workload(Some("1.0.0-b"), "x/a"), newer("1.0.0")),
             ("the tag", workload(None, "x:5000/a:v2.0.0"), workload(None, "y/a:1.0.0"), newer("2.0.0")),
             (
-                "the same from elsewhere",
+                "the same tag from another registry",
                 workload(None, "x/a:1.0.0"),
                 workload(None, "y/a:1.0.0"),
                 ExistingInstallation::None,
@@ -188,13 +197,23 @@ mod tests {
                 newer("2.0.0"),
             ),
             (
-                "a label of its own count",
+                "a label with its own numbering",
                 workload(Some("7.1.0"), "x/a"),
                 workload(Some("7.2.0"), "x/a"),
                 ExistingInstallation::None,
             ),
-            ("against the module", workload(Some("1.1.0"), "x/a"), workload(None, "x/b"), newer("1.1.0")),
-            ("nothing to tell by", workload(None, "x/a:main"), workload(None, "x/a:stable"), unknown.clone()),
+            (
+                "compared with the version of the module",
+                workload(Some("1.1.0"), "x/a"),
+                workload(None, "x/b"),
+                newer("1.1.0"),
+            ),
+            (
+                "neither the label nor a tag has a version",
+                workload(None, "x/a:main"),
+                workload(None, "x/a:stable"),
+                unknown.clone(),
+            ),
             (
                 "no version",
                 workload(Some("new"), "x/a"),
@@ -214,22 +233,29 @@ mod tests {
     }
 
     #[test]
-    fn earlier_component_object_shows_its_version_until_image_edit() {
+    fn version_annotation_counts_unless_another_manager_set_images() {
         let entry = |manager: &str, fields: Value| json!({"manager": manager, "operation": "Apply", "fieldsV1": fields});
         let image = json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {"f:image": {}}}}}}});
         let mark =
             json!({"f:metadata": {"f:annotations": {format!("f:{}", annotations::MODULE_VERSION): {}}}});
-        let left = |by: &str, version: &str| {
+        let live_workload = |by: &str, version: &str| {
             let mut live = workload(None, "x/a:2.0.0");
             live["metadata"]["annotations"] = json!({annotations::MODULE_VERSION: version});
             live["metadata"]["managedFields"] = json!([entry("us", mark.clone()), entry(by, image.clone())]);
             live
         };
         let desired = || workload(None, "x/a:1.0.0");
-        assert_eq!(found(left("us", "1.0.0"), desired()), ExistingInstallation::None, "our word counts");
-        assert_eq!(found(left("us", "1.1.0"), desired()), ExistingInstallation::Newer("1.1.0".to_owned()));
         assert_eq!(
-            found(left("kubectl", "1.0.0"), desired()),
+            found(live_workload("us", "1.0.0"), desired()),
+            ExistingInstallation::None,
+            "the version in the annotation counts"
+        );
+        assert_eq!(
+            found(live_workload("us", "1.1.0"), desired()),
+            ExistingInstallation::Newer("1.1.0".to_owned())
+        );
+        assert_eq!(
+            found(live_workload("kubectl", "1.0.0"), desired()),
             ExistingInstallation::Newer("2.0.0".to_owned())
         );
     }

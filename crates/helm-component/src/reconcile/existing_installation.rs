@@ -33,7 +33,7 @@ impl Pass<'_> {
         let live = find_object(&api, &identity.name).await;
         let live = live.map_err(|error| failure(&CallError::new(Action::Get, Some(&identity), error)))?;
         let Some(live) = live else { return Ok(ExistingInstallation::None) };
-        let mut found = WorkloadPair { desired, live: &live }.judge(&self.ownership);
+        let mut found = WorkloadPair { desired, live: &live }.existing_installation(&self.ownership);
         // An applied object that changed without a newer version has drifted.
         if existing_installation::is_applied(self) && !matches!(found, ExistingInstallation::Newer(_)) {
             found = ExistingInstallation::None;

@@ -37,7 +37,8 @@ pub(crate) async fn run(
     Ok(StepOutcome::Continue)
 }
 
-/// Rolls back to the stored release, since the desired one failed. Written to the hub before any object is applied.
+/// Rolls back to the stored release, since the desired one failed. The rollback is recorded on the hub before any
+/// object is applied.
 async fn roll_back(pass: &mut Pass<'_>, failure: &Failure) -> Result<(), Failure> {
     begin_rollback(pass, failure).await?;
     tracing::warn!(component = %pass.key.name, %failure, "rolling back to the last Ready release");
@@ -48,10 +49,10 @@ async fn begin_rollback(pass: &mut Pass<'_>, failure: &Failure) -> Result<(), Fa
     let Some(target) = pass.state.recorded.rollback.target.clone() else { return Ok(()) };
     let mut loaded = match read_stored_release(pass, &target).await? {
         Ok(loaded) => loaded,
-        Err(gone) => {
+        Err(error) => {
             // No rollback is possible; the failure of the desired release stays visible.
             pass.state.recorded.rollback.target =
-                Some(RollbackTarget { message: Some(gone.to_string()), ..target });
+                Some(RollbackTarget { message: Some(error.to_string()), ..target });
             return Ok(());
         }
     };
@@ -62,7 +63,7 @@ async fn begin_rollback(pass: &mut Pass<'_>, failure: &Failure) -> Result<(), Fa
     let before = pass.state.recorded.rollback.failed.as_ref();
     let failed = failed_revision::failed(before, &inputs, version, failure, Timestamp::now());
     loaded.release = attempt_digest(&loaded.release, &failed);
-    // The objects on the target belong to either release, so all are applied again.
+    // Objects on the target may belong to the failed or to the stored release, so all are applied again.
     let digests = Digests { inputs: None, ..pass.state.recorded.digests.clone() };
     record_rollback(pass, &failed, &digests).await?;
     pass.state.recorded.rollback.failed = Some(failed);
@@ -99,8 +100,8 @@ async fn record_retry(pass: &Pass<'_>, failed: &FailedRevision) -> Result<(), Fa
     pass.context.checkpoint(FreeForm::from_iter([failed])).await
 }
 
-/// Ends a retry whose content cannot be loaded: the installed release stays until the next retry. Reports whether
-/// that was the case.
+/// Ends a retry whose content cannot be loaded: the installed release stays until the next retry. Returns true if a
+/// retry was ended.
 pub(crate) fn end_failed_retry(pass: &mut Pass<'_>, failure: &Failure) -> bool {
     let failed = pass.state.recorded.rollback.failed.clone().filter(|failed| failed.retrying);
     let Some(failed) = failed.filter(|_| !failure.is_about_hub()) else { return false };
@@ -134,7 +135,8 @@ pub(crate) async fn load_target(pass: &Pass<'_>, target: &RollbackTarget) -> Res
     Ok(loaded)
 }
 
-/// Returns the failure for a rollback target that no longer exists. The failed release is retried at its time.
+/// Returns the failure for a rollback target that no longer exists or was altered. The failed release is retried
+/// when its backoff ends.
 fn unavailable(pass: &Pass<'_>, gone: &StoredReleaseError) -> Failure {
     let failure = Failure::new(Reason::RollbackUnavailable, gone.to_string());
     let failed = pass.state.recorded.rollback.failed.as_ref();

@@ -16,7 +16,7 @@ use crate::state_secret::StateSecret;
 /// Stores the Ready release, or discards the stored one. A failure is reported, and the component stays Ready.
 pub(super) async fn store_target(pass: &mut Pass<'_>) {
     if !is_enabled(&pass.context.resource.spec) {
-        // Emptied instead of deleted, so that no role needs the permission to delete Secrets of the hub.
+        // The Secrets are emptied, not deleted, so that no role needs the permission to delete Secrets of the hub.
         let emptied = discard_releases(pass).await;
         if emptied.is_ok() {
             pass.state.recorded.rollback.target = None;
@@ -29,7 +29,7 @@ pub(super) async fn store_target(pass: &mut Pass<'_>) {
         Err(failure) => (None, Err(failure)),
     };
     pass.rollback.stored = Some(stored);
-    // The previously stored release is no longer a rollback target: its successor works.
+    // The release that was stored before is no longer a rollback target, since the newer release is Ready.
     pass.state.recorded.rollback.target = target;
 }
 
@@ -110,16 +110,18 @@ pub(crate) async fn read_stored_release(
     let unpack = move || stored_release::unpack(&part.packed, part.sha256.as_bytes());
     let unpacked = run_blocking(unpack).await?;
     let Digests { inputs, objects, stored_render, .. } = &target.digests;
-    let is_it = |loaded: &LoadedContent| {
+    let is_rollback_target = |loaded: &LoadedContent| {
         inputs.as_ref() == Some(&loaded.inputs) && objects.as_ref() == Some(&loaded.rendered)
     };
-    let loaded =
-        unpacked.filter(is_it).map(|loaded| LoadedContent { render: stored_render.clone(), ..loaded });
+    let loaded = unpacked
+        .filter(is_rollback_target)
+        .map(|loaded| LoadedContent { render: stored_render.clone(), ..loaded });
     Ok(loaded.ok_or(StoredReleaseError::Altered { secret }))
 }
 
-/// Returns the packed rollback target with the name of its Secret. The status must record its digest: a user with
-/// write access to Secrets must not choose the installed content.
+/// Returns the packed rollback target with the name of its Secret. Its digest must equal the one in the status: a
+/// user with write access to Secrets must not choose the installed content. A Secret of an earlier version of the
+/// operator for which the status has no digest is accepted only if no signature is required.
 async fn find_stored_release(
     pass: &Pass<'_>,
     target: &RollbackTarget,
