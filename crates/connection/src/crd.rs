@@ -16,18 +16,18 @@ use crate::owned_fields;
 /// A CRD on a target.
 #[derive(Clone, Debug)]
 pub struct InstalledCrd {
-    /// Its present state.
+    /// The CRD as it now is on the target.
     pub crd: CustomResourceDefinition,
     /// Whether it was created or changed.
     pub is_written: bool,
 }
 
 /// Installs or updates a CRD, unless a newer version of the operator did. Applies name, annotations and spec of
-/// `definition`. `owner` is the hash of the Kyma whose target it is. A CRD that another writer creates or replaces
-/// after the read is left unchanged and causes a conflict; the next pass adopts it.
+/// `definition`. `owner` is the owner hash of the Kyma that has this target. If another writer creates or replaces the
+/// CRD after the read, the call changes nothing and fails with a conflict; the next pass adopts that CRD.
 ///
 /// # Errors
-/// The target does not answer or forbids it, or a conflict.
+/// The target does not answer or forbids a call, or another writer changed the CRD (conflict).
 pub async fn ensure_crd(
     client: Client,
     operator: Operator,
@@ -37,7 +37,8 @@ pub async fn ensure_crd(
     let name = definition.name_any();
     let api: Api<CustomResourceDefinition> = Api::all(client);
     let failed = |source| Error::InstallCrd { name: name.clone(), source };
-    // A 404 of a proxy would mark an existing CRD as created here.
+    // Accepts only a 404 of the API server: with a 404 of a proxy, an existing CRD would be marked as created by this
+    // operator.
     let live = find_object(&api, &name).await.map_err(failed)?;
     let desired = desired_crd(definition, operator, owner, live.as_ref());
     let written = match live {
@@ -48,27 +49,28 @@ pub async fn ensure_crd(
             let params = PatchParams::apply(operator.name).force();
             api.patch(&name, &params, &Patch::Apply(&desired)).await
         }
-        // Boxed: every pass that opens a session holds this future.
+        // This future is boxed, since it would enlarge the future of every pass that opens a session.
         None => Box::pin(create_new(&api, operator.name, &desired)).await,
     };
     Ok(InstalledCrd { crd: written.map_err(failed)?, is_written: true })
 }
 
-/// Returns the CRD to apply. It is marked as created by the owner if none exists, or an existing one has the mark: an
-/// adopted CRD is never deleted. The uid of an existing CRD keeps the mark from another one of the same name.
+/// Returns the CRD to apply. The CRD gets the mark of its creator only if it does not exist yet or has the mark
+/// already: an adopted CRD has no such mark, and is never deleted. The uid of an existing CRD is a precondition, so a
+/// CRD of the same name that replaced it does not get the mark.
 fn desired_crd(
     definition: &CustomResourceDefinition,
     operator: Operator,
     owner: &str,
     live: Option<&CustomResourceDefinition>,
 ) -> CustomResourceDefinition {
-    let mut notes = definition.annotations().clone();
-    notes.insert(annotations::CRD_VERSION.to_owned(), operator.version.to_owned());
+    let mut annotations = definition.annotations().clone();
+    annotations.insert(annotations::CRD_VERSION.to_owned(), operator.version.to_owned());
     let is_creator = |live: &CustomResourceDefinition| {
         live.annotations().get(annotations::CREATED_BY).is_some_and(|creator| creator == owner)
     };
     if live.is_none_or(is_creator) {
-        notes.insert(annotations::CREATED_BY.to_owned(), owner.to_owned());
+        annotations.insert(annotations::CREATED_BY.to_owned(), owner.to_owned());
     }
     let labels = [(labels::MANAGED_BY, labels::MANAGED_BY_KYMA), (labels::OWNER, owner)];
     let labels: BTreeMap<String, String> =
@@ -78,7 +80,7 @@ fn desired_crd(
             name: definition.metadata.name.clone(),
             uid: live.and_then(ResourceExt::uid),
             labels: Some(labels),
-            annotations: Some(notes),
+            annotations: Some(annotations),
             ..ObjectMeta::default()
         },
         spec: definition.spec.clone(),
@@ -88,9 +90,12 @@ fn desired_crd(
 
 /// Reports whether a newer version of the operator wrote the CRD.
 fn is_newer(live: &CustomResourceDefinition, version: &str) -> bool {
-    let written = live.annotations().get(annotations::CRD_VERSION).and_then(|text| Version::parse(text).ok());
-    let present = Version::parse(version).ok();
-    written.zip(present).is_some_and(|(written, present)| written.cmp_precedence(&present).is_gt())
+    let crd_version =
+        live.annotations().get(annotations::CRD_VERSION).and_then(|text| Version::parse(text).ok());
+    let operator_version = Version::parse(version).ok();
+    crd_version
+        .zip(operator_version)
+        .is_some_and(|(crd_version, operator_version)| crd_version.cmp_precedence(&operator_version).is_gt())
 }
 
 /// Reports whether an apply of `desired` by `manager` would change nothing.
@@ -136,9 +141,9 @@ mod tests {
     #[tokio::test]
     async fn crd_created_after_the_read_is_adopted_by_the_next_pass() {
         let target = ScriptedServer::start().await.unwrap();
-        let mut theirs = crds::kyma();
-        theirs.metadata.uid = Some("u".to_owned());
-        let theirs = Answer::json(&json!(theirs));
+        let mut existing = crds::kyma();
+        existing.metadata.uid = Some("u".to_owned());
+        let existing = Answer::json(&json!(existing));
         let forced = RequestMatcher::path(CRD).method("PATCH").query("force=true");
         let absent = Answer::not_found(
             "apiextensions.k8s.io",
@@ -146,13 +151,13 @@ mod tests {
             "kymas.operator.kyma-project.io",
         );
         target.next(1, RequestMatcher::path(CRD).method("GET"), absent);
-        target.always(RequestMatcher::path(CRD).method("GET"), theirs.clone());
-        target.always(forced.clone(), theirs);
+        target.always(RequestMatcher::path(CRD).method("GET"), existing.clone());
+        target.always(forced.clone(), existing);
         target.always(RequestMatcher::path(CRD).method("PATCH"), Answer::failure(409, "Conflict", "exists"));
         let client = target.access().client().unwrap();
         let raced = ensure_crd(client.clone(), OPERATOR, OWNER, &crds::kyma()).await;
         assert_eq!(raced.unwrap_err().reason, Reason::ApplyConflict);
-        assert_eq!(target.count(&forced), 0, "the CRD of another writer got the mark of its creator");
+        assert_eq!(target.count(&forced), 0, "a CRD of another writer was marked as created by the operator");
         assert!(ensure_crd(client, OPERATOR, OWNER, &crds::kyma()).await.unwrap().is_written);
         assert_eq!(target.count(&forced), 1);
     }
@@ -183,7 +188,10 @@ mod tests {
         assert!(is_current_with(&|live| live.metadata.generation = Some(2)));
         assert!(!is_current_with(&|live| live.spec.versions.truncate(1)));
         assert!(!is_current_with(&|live| live.labels_mut().clear()));
-        assert!(!is_current_with(&|live| live.metadata.managed_fields = None), "another manager took all");
+        assert!(
+            !is_current_with(&|live| live.metadata.managed_fields = None),
+            "another manager owns all fields"
+        );
         assert!(!is_current(&applied(), &desired, "another-operator"));
     }
 

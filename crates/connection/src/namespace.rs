@@ -14,7 +14,7 @@ use crate::error::Error;
 /// it was written.
 ///
 /// # Errors
-/// The target does not answer or forbids it.
+/// The target does not answer or forbids a call.
 pub async fn ensure_namespace<C: Connector>(
     connector: &C,
     target: &Target,
@@ -26,14 +26,14 @@ pub async fn ensure_namespace<C: Connector>(
 async fn ensure(
     client: Client,
     operator: Operator,
-    labels: NamespaceLabels,
+    label_policy: NamespaceLabels,
     name: &str,
 ) -> Result<bool, Error> {
-    let (set, manager) = (labels::TARGET_NAMESPACE_LABELS, format!("{}-create", operator.name));
+    let (labels, manager) = (labels::TARGET_NAMESPACE_LABELS, format!("{}-create", operator.name));
     let failed = |source| Error::EnsureNamespace { name: name.to_owned(), source };
-    let found = kyma_targets::ensure_namespace(&client, name, &set, &manager).await.map_err(failed)?;
+    let found = kyma_targets::ensure_namespace(&client, name, &labels, &manager).await.map_err(failed)?;
     let Some(found) = found else { return Ok(true) };
-    if labels == NamespaceLabels::SetOnCreation || has_labels(&found) {
+    if label_policy == NamespaceLabels::SetOnCreation || has_labels(&found) {
         return Ok(false);
     }
     let params = PatchParams::apply(operator.name).force();
@@ -43,9 +43,9 @@ async fn ensure(
 }
 
 fn desired_namespace(name: &str) -> Namespace {
-    let set = labels::TARGET_NAMESPACE_LABELS.map(|(label, value)| (label.to_owned(), value.to_owned()));
+    let labels = labels::TARGET_NAMESPACE_LABELS.map(|(label, value)| (label.to_owned(), value.to_owned()));
     let metadata =
-        ObjectMeta { name: Some(name.to_owned()), labels: Some(set.into()), ..ObjectMeta::default() };
+        ObjectMeta { name: Some(name.to_owned()), labels: Some(labels.into()), ..ObjectMeta::default() };
     Namespace { metadata, ..Namespace::default() }
 }
 
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(target.count(&applies), 0);
         assert!(ensured(NamespaceLabels::Ensured).await);
         assert_eq!(target.count(&applies), 1);
-        assert!(!ensured(NamespaceLabels::Ensured).await, "nothing differs any more");
+        assert!(!ensured(NamespaceLabels::Ensured).await, "the namespace has all labels");
     }
 
     #[tokio::test]

@@ -17,9 +17,9 @@ pub struct TargetVerification {
     pub identity: TargetIdentity,
     /// The Kyma as read from or written to the hub; `None` if the cached one was sufficient.
     pub kyma: Option<Kyma>,
-    /// The stamp to write to the target before anything else. The caller ensures its namespace.
+    /// The stamp to write to the target before anything else. The caller ensures the namespace of the stamp.
     pub stamp: Option<Stamp>,
-    /// Identity and stamp found on the target; the new stamp replaces that one.
+    /// Identity and stamp found on the target. `stamp` replaces this stamp.
     pub found: LiveIdentity,
 }
 
@@ -36,9 +36,9 @@ pub async fn verify_target(
 ) -> Result<TargetVerification, Failure> {
     for _ in 1..MAX_TRIES {
         match try_verify_target(runtime, kyma, target).await {
-            // Another operator recorded its first contact at the same time: its record counts.
+            // Another operator recorded a first contact at the same time, and the record of that operator counts.
             Err(failure) if failure.reason == Reason::ApplyConflict => {}
-            proven => return proven,
+            result => return result,
         }
     }
     try_verify_target(runtime, kyma, target).await
@@ -65,11 +65,12 @@ async fn try_verify_target(
             let written = write_record(runtime, current, &identity).await?;
             Ok(TargetVerification { identity, kyma: Some(written), stamp: write, found })
         }
-        refused => Err(target.refuse(refused).await.into()),
+        mismatch => Err(target.refuse(mismatch).await.into()),
     }
 }
 
-/// Verifies a target that must be recorded already, and writes nothing, as before a clean-up. Returns the record.
+/// Verifies a target before a clean-up: the target must be recorded already, and nothing is written. Returns the
+/// record.
 ///
 /// # Errors
 /// No target is recorded, or it is not the Kyma's; target or hub does not answer.
@@ -85,12 +86,12 @@ pub(crate) async fn verify_recorded_target(
             Reason::TargetChanged,
             "the hub has no record of this target, so nothing is deleted there",
         )),
-        refused => Err(target.refuse(refused).await.into()),
+        mismatch => Err(target.refuse(mismatch).await.into()),
     }
 }
 
-/// Records the hub as the target of `kyma` at the first contact. Returns the Kyma as written or read live, or `None`
-/// if `kyma` shows the record already. The caller has checked with [`is_local`] that no other cluster is recorded.
+/// Records the hub as the target of `kyma` at the first contact. Returns the Kyma as the hub now has it; `None` if
+/// `kyma` already contains the record. The caller has checked with [`is_local`] that no other cluster is recorded.
 ///
 /// # Errors
 /// Another cluster was recorded meanwhile; the hub does not answer or does not take the record.
@@ -107,18 +108,18 @@ pub async fn record_local(runtime: &Runtime, kyma: &Kyma) -> Result<Option<Kyma>
     write_record(runtime, &live, &identity).await.map(Some)
 }
 
-/// Reports whether the verified identity of a Kyma's target equals the record on the hub, or an older state of it. It
-/// does not after a restore of the hub from a backup, or after a user adopted another target.
-pub(crate) fn is_on_record(kyma: &Kyma, proven: &TargetIdentity) -> bool {
+/// Reports whether the verified identity of a Kyma's target still agrees with the record on the hub: the record is the
+/// same or newer. Returns false after a restore of the hub from a backup, or after a user adopted another target.
+pub(crate) fn is_on_record(kyma: &Kyma, verified: &TargetIdentity) -> bool {
     let Some(record) = kyma.status.as_ref().and_then(|status| status.target.as_ref()) else {
-        // The watch does not show the record of the first contact yet. Later, an absent record was stripped and is
-        // written again.
-        return proven.fencing_generation.is_none();
+        // Before the first fencing generation, the watch may not show the record yet. After it, a missing record was
+        // removed and must be written again.
+        return verified.fencing_generation.is_none();
     };
-    let (now, then) = (TargetRecord::from(record), TargetRecord::from(proven));
-    let went_back =
+    let (now, then) = (TargetRecord::from(record), TargetRecord::from(verified));
+    let is_record_older =
         then.fencing_generation.is_some_and(|then| then.is_beyond(now.fencing_generation.as_ref()));
-    (now.target_uid, now.epoch) == (then.target_uid, then.epoch) && !went_back
+    (now.target_uid, now.epoch) == (then.target_uid, then.epoch) && !is_record_older
 }
 
 struct IdentityVerdict {
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_proven_counts_while_the_hub_records_the_same() {
+    fn verified_identity_is_valid_unless_the_record_is_older() {
         let target = |epoch, generation: &str| TargetIdentity {
             cluster_uid: "u".into(),
             epoch: Some(epoch),
@@ -202,14 +203,17 @@ mod tests {
                 Some(kyma_api::KymaStatus { target: Some(target(epoch, generation)), ..Default::default() });
             kyma
         };
-        let proven = target(2, "5-a");
-        assert!(is_on_record(&recorded(2, "5-a"), &proven));
-        assert!(is_on_record(&recorded(2, "6-b"), &proven), "more was ordered since");
-        assert!(!is_on_record(&recorded(2, "4-c"), &proven), "the hub went back");
-        assert!(!is_on_record(&recorded(1, "5-a"), &proven), "the hub went back before an adoption");
+        let verified = target(2, "5-a");
+        assert!(is_on_record(&recorded(2, "5-a"), &verified));
+        assert!(is_on_record(&recorded(2, "6-b"), &verified), "a later generation was recorded since");
+        assert!(!is_on_record(&recorded(2, "4-c"), &verified), "the hub was restored from a backup");
+        assert!(
+            !is_on_record(&recorded(1, "5-a"), &verified),
+            "the hub was restored from a backup before an adoption"
+        );
         let without = kyma();
-        assert!(!is_on_record(&without, &proven), "the status was stripped off");
-        let first = TargetIdentity { fencing_generation: None, ..proven };
-        assert!(is_on_record(&without, &first), "the record was not seen yet");
+        assert!(!is_on_record(&without, &verified), "the record was removed from the status");
+        let first = TargetIdentity { fencing_generation: None, ..verified };
+        assert!(is_on_record(&without, &first), "the watch does not show the record yet");
     }
 }
