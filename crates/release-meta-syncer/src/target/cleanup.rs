@@ -38,53 +38,54 @@ pub(crate) async fn step(
     if let Some(why) = paused_operations.deletes() {
         return Err(Failure::new(Reason::Paused, why));
     }
-    // The Kyma's deletion was not requested.
+    // The deletion of the Kyma itself was not requested: the API server deletes it with its namespace or CRD.
     if hub::is_terminating(state, &["kymas.operator.kyma-project.io"]).await? {
         tracing::info!(kyma = %key, "the namespace or the CRD of the Kyma is being deleted: the copies on its target stay");
-        return end(state, kyma).await;
+        return finish_cleanup(state, kyma).await;
     }
     if is_local(&state.runtime, kyma)? {
-        return end(state, kyma).await;
+        return finish_cleanup(state, kyma).await;
     }
     match DeletionRequest::of(&kyma.metadata, Timestamp::now()) {
         DeletionRequest::Confirmed => {}
-        DeletionRequest::Orphan => return end(state, kyma).await,
+        DeletionRequest::Orphan => return finish_cleanup(state, kyma).await,
         DeletionRequest::Unconfirmed { until } => {
             let failure = Failure::new(Reason::DeletionUnconfirmed, DeletionRequest::message(until));
             write::report(state, kyma, &Outcome::Failed(&failure)).await?;
-            let left = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
-            return Ok(Wait::Timer(left + Duration::from_millis(100)));
+            let time_left = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
+            return Ok(Wait::Timer(time_left + Duration::from_millis(100)));
         }
     }
     match open_for_cleanup(state, kyma).await {
         Ok(target) => clean(state, kyma, &target, paused_operations).await,
         Err(failure) if failure.reason == Reason::AwaitingAccess => {
-            without_access(state, kyma, failure).await
+            await_access_or_finish(state, kyma, failure).await
         }
         Err(failure) => Err(failure),
     }
 }
 
-async fn end(state: &State, kyma: &Kyma) -> Result<Wait, Failure> {
+async fn finish_cleanup(state: &State, kyma: &Kyma) -> Result<Wait, Failure> {
     write::release_kyma(state, kyma).await?;
     state.forget(&KymaKey::of(kyma));
     Ok(Wait::Event)
 }
 
-/// Treats the cluster as gone after live reads have found no access Secret for long enough, or if an annotation says
-/// so.
-async fn without_access(state: &State, kyma: &Kyma, awaiting: Failure) -> Result<Wait, Failure> {
+/// Ends the clean-up without the target if live reads have found no access Secret for `cluster_gone_after`, or if they
+/// find none and the annotation [`annotations::CLUSTER_GONE`] is `true`.
+async fn await_access_or_finish(state: &State, kyma: &Kyma, awaiting: Failure) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     if !is_access_gone(state, kyma, &key).await? {
         return Err(awaiting);
     }
-    let told = kyma.annotations().get(annotations::CLUSTER_GONE).is_some_and(|value| value == "true");
+    let is_marked_gone =
+        kyma.annotations().get(annotations::CLUSTER_GONE).is_some_and(|value| value == "true");
     let now = Timestamp::now();
     let since = report::access_missing_since(state.conditions().latest(kyma).as_ref()).unwrap_or(now);
     let missing = Duration::try_from(now.duration_since(since)).unwrap_or_default();
-    if told || missing >= state.cluster_gone_after {
+    if is_marked_gone || missing >= state.cluster_gone_after {
         tracing::info!(kyma = %key, "the access Secret no longer exists: nothing is removed from the cluster");
-        return end(state, kyma).await;
+        return finish_cleanup(state, kyma).await;
     }
     write::report(state, kyma, &Outcome::AccessMissing(&awaiting)).await?;
     let rest = state.cluster_gone_after.saturating_sub(missing);
@@ -112,23 +113,23 @@ async fn clean(
     let owner = names::owner_hash(&key.namespace, &key.name);
     let gate = DeleteGate::new(paused_operations, &state.runtime.brake, key.to_string());
     gate.permit().await?;
-    let mut left = vec![];
+    let mut remaining_copies = vec![];
     for kind in Kind::BOTH {
         let Some(crd) = catalogue_crd(target, kind).await? else { continue };
         // A CRD that was never established has no objects.
         if is_established(&crd) {
-            left.extend(remove_copies(state, target, kind, &owner, &gate).await?);
+            remaining_copies.extend(remove_copies(state, target, kind, &owner, &gate).await?);
         }
-        if left.is_empty() {
+        if remaining_copies.is_empty() {
             remove_crd(target, kind, &crd, &owner, &gate).await?;
         }
     }
-    if left.is_empty() {
-        return end(state, kyma).await;
+    if remaining_copies.is_empty() {
+        return finish_cleanup(state, kyma).await;
     }
-    // Finalizers of other controllers hold the copies; the watch reports their deletion.
+    // The copies still have finalizers of other controllers. The watch reports when a copy is deleted.
     connection::watch(state, &key, target)?;
-    let message = report::removal_message(&left);
+    let message = report::removal_message(&remaining_copies);
     write::report(state, kyma, &Outcome::Removing(&message)).await?;
     Ok(Wait::Timer(Duration::from_mins(5)))
 }
@@ -146,7 +147,8 @@ fn is_established(crd: &DynamicObject) -> bool {
     conditions.any(|condition| condition["type"] == "Established" && condition["status"] == "True")
 }
 
-/// Returns the failure for a 404 to the list of a kind whose CRD is established. It does not prove that no copy exists.
+/// Returns the failure if the list of a kind is answered with 404 although its CRD is established: such a 404 does not
+/// prove that no copy exists.
 fn not_served(kind: Kind) -> Failure {
     let problem = format!("the target has the CRD of {}, but does not serve that kind", kind.word());
     Failure::new(Reason::TargetAnswerInvalid, problem)
@@ -173,17 +175,17 @@ async fn remove_copies(
     gate: &DeleteGate,
 ) -> Result<Vec<Key>, Failure> {
     let namespace = &state.runtime.settings.target_namespace;
-    let reduced = |object: &DynamicObject| (object.name_any(), observe::reduce(object, owner, None));
-    let found = observe::list(target, namespace, kind, reduced).await?;
+    let reduce = |object: &DynamicObject| (object.name_any(), observe::reduce(object, owner, None));
+    let found = observe::list(target, namespace, kind, reduce).await?;
     for (name, existing) in found.ok_or_else(|| not_served(kind))? {
         if existing.ownership == Ownership::Ours {
             write::delete(gate, target, namespace, &Key { kind, name }, &existing.uid).await?;
         }
     }
-    let left = observe::list(target, namespace, kind, reduced).await?;
-    let left = left.ok_or_else(|| not_served(kind))?.into_iter();
+    let remaining = observe::list(target, namespace, kind, reduce).await?;
+    let remaining = remaining.ok_or_else(|| not_served(kind))?.into_iter();
     let ours =
-        left.filter(|(_, existing)| matches!(existing.ownership, Ownership::Ours | Ownership::Deleting));
+        remaining.filter(|(_, existing)| matches!(existing.ownership, Ownership::Ours | Ownership::Deleting));
     Ok(ours.map(|(name, _)| Key { kind, name }).collect())
 }
 
