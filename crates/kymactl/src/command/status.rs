@@ -24,7 +24,7 @@ use crate::{
     output::{self, Format},
 };
 
-pub(crate) use fleet::{Row, rows, unsettled};
+pub(crate) use fleet::{Row, list_unready_modules, rows};
 
 /// Maximum number of unfinished modules in an error message.
 const MAX_NAMED: usize = 20;
@@ -120,7 +120,7 @@ impl Status {
     /// Returns the missing Kymas and the modules that are not Ready; empty once everything is Ready.
     fn open(&self, kymas: &Kymas) -> Vec<String> {
         let absent = self.absent(kymas).into_iter().map(|name| format!("{name}: it does not exist"));
-        let mut open: Vec<String> = absent.chain(unsettled(kymas.values())).collect();
+        let mut open: Vec<String> = absent.chain(list_unready_modules(kymas.values())).collect();
         if kymas.is_empty() && open.is_empty() {
             open.push("there is no Kyma".to_owned());
         }

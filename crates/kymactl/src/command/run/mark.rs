@@ -4,11 +4,14 @@ use kube::api::ObjectMeta;
 use kyma_api::annotations::CREATED_BY_RUN;
 
 /// Value of the annotation.
-pub(super) const MARKED: &str = "true";
+pub(super) const CREATED_BY_RUN_VALUE: &str = "true";
 
 /// Reports whether `run --once` created the object.
 pub(super) fn is_marked(meta: &ObjectMeta) -> bool {
-    meta.annotations.as_ref().and_then(|all| all.get(CREATED_BY_RUN)).is_some_and(|value| value == MARKED)
+    meta.annotations
+        .as_ref()
+        .and_then(|all| all.get(CREATED_BY_RUN))
+        .is_some_and(|value| value == CREATED_BY_RUN_VALUE)
 }
 
 /// Marks an object before it is applied if it does not exist yet or has the mark already. Otherwise removes a mark
@@ -16,7 +19,7 @@ pub(super) fn is_marked(meta: &ObjectMeta) -> bool {
 pub(super) fn mark(wanted: &mut ObjectMeta, live: Option<&ObjectMeta>) {
     if live.is_none_or(is_marked) {
         let annotations = wanted.annotations.get_or_insert_default();
-        annotations.insert(CREATED_BY_RUN.to_owned(), MARKED.to_owned());
+        annotations.insert(CREATED_BY_RUN.to_owned(), CREATED_BY_RUN_VALUE.to_owned());
     } else if let Some(annotations) = &mut wanted.annotations {
         annotations.remove(CREATED_BY_RUN);
     }
@@ -39,9 +42,12 @@ mod tests {
             is_marked(&wanted)
         };
         assert!(marked(None, None));
-        assert!(marked(None, Some(meta(Some(MARKED)))), "a second run keeps the mark");
+        assert!(marked(None, Some(meta(Some(CREATED_BY_RUN_VALUE)))), "a second run keeps the mark");
         assert!(!marked(None, Some(meta(None))));
-        assert!(!marked(Some(MARKED), Some(meta(None))), "a mark of another cluster is removed");
+        assert!(
+            !marked(Some(CREATED_BY_RUN_VALUE), Some(meta(None))),
+            "a mark of another cluster is removed"
+        );
         assert!(!marked(None, Some(meta(Some("false")))));
     }
 }

@@ -17,10 +17,10 @@ use tokio::time::{Instant, timeout_at};
 
 use super::input::RunInput;
 use super::kyma_run::KymaRun;
-use super::mark::MARKED;
+use super::mark::CREATED_BY_RUN_VALUE;
 use super::operators::Operators;
 use super::{component, crds, mandatory, preflight, progress};
-use crate::command::status::{Row, rows, table, unsettled};
+use crate::command::status::{Row, list_unready_modules, rows, table};
 use crate::error::Error;
 use crate::hub::MANAGER;
 use crate::output;
@@ -50,7 +50,7 @@ pub(super) async fn run(run: KymaRun) -> Result<(), Error> {
         ensure_namespace(&client, namespace).await?;
     }
     input.apply(&client).await?;
-    let mut operators = Operators::installers(flags, &settings, &config, &process);
+    let mut operators = Operators::start_installers(flags, &settings, &config, &process);
     operators.start_programs(programs, &component::arguments(&settings, &program_kubeconfig));
     let waited = tokio::select! {
         ready = await_ready(&client, &input, &process.diagnoses, timeout) => ready,
@@ -63,7 +63,7 @@ pub(super) async fn run(run: KymaRun) -> Result<(), Error> {
 async fn ensure_namespace(client: &Client, name: &str) -> Result<(), Error> {
     let api: Api<Namespace> = Api::all(client.clone());
     if api.get_opt(name).await?.is_none() {
-        let annotations = json!({ CREATED_BY_RUN: MARKED });
+        let annotations = json!({ CREATED_BY_RUN: CREATED_BY_RUN_VALUE });
         let metadata = json!({"name": name, "annotations": annotations});
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
         api.patch(name, &PatchParams::apply(MANAGER), &Patch::Apply(&namespace)).await?;
@@ -86,12 +86,12 @@ async fn await_ready(
     let versions = input.versions();
     let mut latest = None;
     let mut shown: Vec<Row> = Vec::new();
-    let mut open = Vec::new();
+    let mut unready = Vec::new();
     let mut watch_failure = None;
     let mut reported: Vec<String> = Vec::new();
     while Instant::now() < deadline {
         let event = timeout_at(deadline.min(Instant::now() + PROGRESS_DELAY), events.try_next()).await;
-        let is_quiet = event.is_err();
+        let has_no_event = event.is_err();
         match event {
             Ok(Ok(Some(event))) => {
                 latest = event.or(latest);
@@ -108,62 +108,63 @@ async fn await_ready(
             Err(_) => {}
         }
         let Some(kyma) = &latest else { continue };
-        let now = rows(std::iter::once(kyma));
-        for row in now.iter().filter(|row| !shown.contains(row)) {
+        let current_rows = rows(std::iter::once(kyma));
+        for row in current_rows.iter().filter(|row| !shown.contains(row)) {
             output::remark(&row.line());
         }
-        let missing = missing(kyma, &now, &versions);
-        let unready = Box::pin(list_unready(client, input, kyma, diagnoses, missing));
-        open = unready.await.or_else(await_api_server)?;
-        if open.is_empty() {
-            return output::result(&table::render(&now, false, false));
+        let unfinished = unfinished_modules(kyma, &current_rows, &versions);
+        let listing = Box::pin(list_unready(client, input, kyma, diagnoses, unfinished));
+        unready = listing.await.or_else(transient_as_unready)?;
+        if unready.is_empty() {
+            return output::result(&table::render(&current_rows, false, false));
         }
-        // A Pause does not end the run: a Pause that is deleted while no operator runs stays in force.
-        if is_quiet {
-            for text in unreported(&open, &reported, &now) {
+        // The run also waits while a Pause is in force: if the run ended, no operator would see the DELETE event of the
+        // Pause, and the Pause would stay in force after its deletion.
+        if has_no_event {
+            for text in unreported(&unready, &reported, &current_rows) {
                 output::remark(text);
             }
-            reported.clone_from(&open);
+            reported.clone_from(&unready);
         }
-        shown = now;
+        shown = current_rows;
     }
-    open.extend(watch_failure);
-    Err(Error::not_ready(timeout, &open))
+    unready.extend(watch_failure);
+    Err(Error::not_ready(timeout, &unready))
 }
 
-/// Returns the entries of `open` that are neither in `reported` nor shown as a row.
+/// Returns the entries of `unready` that are neither in `reported` nor shown as a row.
 fn unreported<'a>(
-    open: &'a [String],
+    unready: &'a [String],
     reported: &'a [String],
     rows: &'a [Row],
 ) -> impl Iterator<Item = &'a String> {
     let is_row = move |text: &str| rows.iter().any(|row| row.line() == text);
-    open.iter().filter(move |text| !reported.contains(text) && !is_row(text))
+    unready.iter().filter(move |text| !reported.contains(text) && !is_row(text))
 }
 
-/// Returns the modules that are not Ready: `missing`, by the Kyma's status, and mandatory ones. If there are none,
-/// returns the objects that the operators have not found Ready.
+/// Returns the modules that are not Ready: `unfinished`, which the Kyma's status shows, and the mandatory modules. If
+/// there are none, returns the objects that the operators have not found Ready.
 async fn list_unready(
     client: &Client,
     input: &RunInput,
     kyma: &Kyma,
     diagnoses: &Diagnoses,
-    missing: Vec<String>,
+    unfinished: Vec<String>,
 ) -> Result<Vec<String>, Error> {
-    let mut open = missing;
-    open.extend(mandatory::unready(client, input).await?);
-    if open.is_empty() {
-        open = Box::pin(progress::unconfirmed(client, input, kyma, diagnoses)).await?;
+    let mut unready = unfinished;
+    unready.extend(mandatory::unready(client, input).await?);
+    if unready.is_empty() {
+        unready = Box::pin(progress::unconfirmed(client, input, kyma, diagnoses)).await?;
     }
-    Ok(open)
+    Ok(unready)
 }
 
-/// Returns the text of an error after which a later call may succeed, as the only thing that the run waits for: the API
-/// server may restart during a run.
+/// Turns a transient error into the only entry of the list of unready modules, so that the run goes on: the API server
+/// may restart meanwhile.
 ///
 /// # Errors
 /// The same error, if it is not transient.
-fn await_api_server(error: Error) -> Result<Vec<String>, Error> {
+fn transient_as_unready(error: Error) -> Result<Vec<String>, Error> {
     match &error {
         Error::Cluster(cause) if Failure::hub("read", cause).class == ErrorClass::Transient => {
             Ok(vec![error.to_string()])
@@ -172,21 +173,21 @@ fn await_api_server(error: Error) -> Result<Vec<String>, Error> {
     }
 }
 
-/// Returns the modules that are not Ready, or not in the requested version, by the Kyma's status.
-fn missing(kyma: &Kyma, rows: &[Row], versions: &BTreeMap<String, String>) -> Vec<String> {
-    let mut open = unsettled(std::iter::once(kyma));
+/// Returns the modules that the Kyma's status shows as not Ready, or not in the requested version.
+fn unfinished_modules(kyma: &Kyma, rows: &[Row], versions: &BTreeMap<String, String>) -> Vec<String> {
+    let mut unready = list_unready_modules(std::iter::once(kyma));
     for row in rows {
         if let Some(wanted) = versions.get(&row.module).filter(|wanted| **wanted != row.version) {
-            open.push(format!("{}: waits for version {wanted}", row.line()));
+            unready.push(format!("{}: waits for version {wanted}", row.line()));
         }
     }
-    let halt = halt(kyma).filter(|why| !open.iter().any(|text| text.contains(why.as_str())));
-    open.extend(halt);
-    open
+    let reason = halt_reason(kyma).filter(|why| !unready.iter().any(|text| text.contains(why.as_str())));
+    unready.extend(reason);
+    unready
 }
 
 /// Returns the reason for which kyma-operator does not reconcile the Kyma, such as a Pause. No module reports it.
-fn halt(kyma: &Kyma) -> Option<String> {
+fn halt_reason(kyma: &Kyma) -> Option<String> {
     let conditions = kyma.status.as_ref()?.conditions.as_deref()?;
     let ready = condition::get(conditions, condition::types::READY)?;
     (ready.status == "Unknown").then(|| format!("{}: {}", ready.reason, ready.message))
@@ -234,27 +235,27 @@ mod tests {
     fn the_pause_of_a_kyma_is_named_once() {
         for modules in [json!([]), json!([{"name": "keda", "state": "Ready"}])] {
             let kyma = paused_kyma(&modules);
-            let open = missing(&kyma, &rows(std::iter::once(&kyma)), &BTreeMap::new());
-            let named = open.iter().filter(|text| text.contains("Paused: Pause freeze is in force"));
-            assert_eq!(named.count(), 1, "{open:?}");
+            let unready = unfinished_modules(&kyma, &rows(std::iter::once(&kyma)), &BTreeMap::new());
+            let named = unready.iter().filter(|text| text.contains("Paused: Pause freeze is in force"));
+            assert_eq!(named.count(), 1, "{unready:?}");
         }
     }
 
     #[test]
     fn text_of_a_row_or_an_earlier_report_is_not_repeated() {
         let rows = rows(std::iter::once(&paused_kyma(&json!([]))));
-        let open = [rows[0].line(), "waits for kyma-operator".to_owned(), "Paused".to_owned()];
-        let unreported: Vec<_> = unreported(&open, &open[1..2], &rows).collect();
+        let unready = [rows[0].line(), "waits for kyma-operator".to_owned(), "Paused".to_owned()];
+        let unreported: Vec<_> = unreported(&unready, &unready[1..2], &rows).collect();
         assert_eq!(unreported, ["Paused"]);
     }
 
     #[test]
     fn a_run_waits_for_an_api_server_that_does_not_answer() {
-        let waits = |error| await_api_server(Error::Cluster(error)).is_ok();
+        let waits = |error| transient_as_unready(Error::Cluster(error)).is_ok();
         let api = |code| kube::Error::Api(Box::new(Status::failure("", "").with_code(code)));
         assert!(waits(kube::Error::Service("connection refused".into())));
         assert!(waits(api(429)) && waits(api(503)));
         assert!(!waits(api(403)) && !waits(api(400)));
-        assert!(await_api_server(Error::Stopped).is_err());
+        assert!(transient_as_unready(Error::Stopped).is_err());
     }
 }

@@ -41,13 +41,18 @@ impl Operators {
             restricted_default_modules: flags.kymas.restricted_default_modules.clone(),
             cluster_gone_after: flags.kymas.cluster_gone_after,
         };
-        let mut operators = Self::installers(flags, settings, config, process);
+        let mut operators = Self::start_installers(flags, settings, config, process);
         operators.add(ReleaseMetaSyncer, catalogue, settings, config);
         operators
     }
 
     /// Starts the operators that install modules. If the hub is the target, the catalogue needs no copies.
-    pub(super) fn installers(flags: Flags, settings: &Settings, config: &Config, process: &Process) -> Self {
+    pub(super) fn start_installers(
+        flags: Flags,
+        settings: &Settings,
+        config: &Config,
+        process: &Process,
+    ) -> Self {
         let mut operators = Self { process: process.clone(), tasks: JoinSet::new() };
         let hub = HubArgs {
             restricted_default_modules: flags.kymas.restricted_default_modules.clone(),

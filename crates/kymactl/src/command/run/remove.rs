@@ -70,7 +70,7 @@ pub(super) async fn run(run: KymaRun) -> Result<(), Error> {
         // Operators of this version need CRDs of this version to remove their finalizers.
         crds::install(&removal.client, true).await?;
         // With their own Process: stopping them must not count as a signal in the steps that follow.
-        let mut operators = Operators::installers(flags, &settings, &run.config, &Process::new()?);
+        let mut operators = Operators::start_installers(flags, &settings, &run.config, &Process::new()?);
         let programs = removal.startable(programs).await?;
         operators.start_programs(programs, &component::arguments(&settings, &program_kubeconfig));
         let removed = tokio::select! {

@@ -50,7 +50,7 @@ pub(crate) fn rows<'a>(kymas: impl Iterator<Item = &'a Kyma>) -> Vec<Row> {
 }
 
 /// Returns the modules that are not Ready, as text; empty once everything is Ready.
-pub(crate) fn unsettled<'a>(kymas: impl Iterator<Item = &'a Kyma>) -> Vec<String> {
+pub(crate) fn list_unready_modules<'a>(kymas: impl Iterator<Item = &'a Kyma>) -> Vec<String> {
     kymas
         .flat_map(|kyma| of_kyma(kyma).into_iter().filter(|row| !row.is_settled()))
         .map(|row| row.line())
@@ -162,7 +162,7 @@ mod tests {
     }
 
     fn open(kyma: &Kyma) -> Vec<String> {
-        unsettled(std::iter::once(kyma))
+        list_unready_modules(std::iter::once(kyma))
     }
 
     #[test]
