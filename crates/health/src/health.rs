@@ -63,7 +63,7 @@ impl Health {
         Self::new(HealthStatus::Current, "")
     }
 
-    pub(crate) fn note(message: impl Into<String>) -> Self {
+    pub(crate) fn current_with_message(message: impl Into<String>) -> Self {
         Self::new(HealthStatus::Current, message)
     }
 

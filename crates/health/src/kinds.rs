@@ -10,7 +10,7 @@ use super::view::{Condition, View, is_word};
 const UNSCHEDULABLE_GRACE: SignedDuration = SignedDuration::from_secs(15);
 /// Maximum number of finalizers in a message.
 const MAX_LISTED_FINALIZERS: usize = 3;
-/// Annotation that the scheduler sets on a claim once a Pod uses it.
+/// Annotation that the scheduler sets on a PersistentVolumeClaim once a Pod uses it.
 const SELECTED_NODE: &str = "/metadata/annotations/volume.kubernetes.io~1selected-node";
 
 /// Returns the health by the rule of the object's kind; `None` if the kind has no own rule.
@@ -22,7 +22,7 @@ pub(super) fn assess(view: View<'_>, now: Timestamp) -> Option<Health> {
         ("apps", "DaemonSet") => daemon_set(view),
         ("", "Pod") => pod(view, now),
         ("batch", "Job") => job(view),
-        ("", "PersistentVolumeClaim") => claim(view),
+        ("", "PersistentVolumeClaim") => persistent_volume_claim(view),
         ("", "Service") => service(view),
         ("policy", "PodDisruptionBudget") => disruption_budget(view),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => crd(view),
@@ -47,7 +47,7 @@ fn wanted_replicas(view: View<'_>) -> i64 {
     view.int("/spec/replicas").unwrap_or(1)
 }
 
-/// Returns `InProgress` with "have of want what" if there are too few.
+/// Returns `InProgress` if `have` is less than `want`, with a message such as "1 of 3 replicas ready".
 fn too_few(have: i64, want: i64, what: &str) -> Option<Health> {
     (have < want).then(|| Health::in_progress(format!("{have} of {want} replicas {what}")))
 }
@@ -61,10 +61,10 @@ fn deployment(view: View<'_>) -> Health {
         return Health::in_progress("its controller has not observed it yet");
     }
     let want = wanted_replicas(view);
-    // No rollout begins, so only the Pods of the earlier revision can be ready.
+    // A paused Deployment begins no rollout, so only Pods of the earlier revision can be ready.
     if view.flag("/spec/paused") {
         return too_few(view.count("readyReplicas"), want, "ready while it is paused")
-            .unwrap_or_else(|| Health::note("it is paused"));
+            .unwrap_or_else(|| Health::current_with_message("it is paused"));
     }
     let (total, updated) = (view.count("replicas"), view.count("updatedReplicas"));
     let old = total.saturating_sub(updated);
@@ -80,10 +80,10 @@ fn deployment(view: View<'_>) -> Health {
     let deadline =
         view.int("/spec/progressDeadlineSeconds").is_some_and(|seconds| seconds < i64::from(i32::MAX));
     if let Some(condition) = progressing.filter(|c| deadline && c.reason() != "NewReplicaSetAvailable") {
-        return Health::in_progress(condition.words());
+        return Health::in_progress(condition.summary());
     }
     match view.condition("Available") {
-        Some(condition) if !condition.is_true() => Health::in_progress(condition.words()),
+        Some(condition) if !condition.is_true() => Health::in_progress(condition.summary()),
         None if want > 0 => Health::in_progress("it does not report yet that it is available"),
         _ => Health::current(),
     }
@@ -92,7 +92,7 @@ fn deployment(view: View<'_>) -> Health {
 fn replica_set(view: View<'_>) -> Health {
     let want = wanted_replicas(view);
     if let Some(condition) = view.condition("ReplicaFailure").filter(|condition| condition.is_true()) {
-        return Health::in_progress(condition.words());
+        return Health::in_progress(condition.summary());
     }
     too_few(view.count("fullyLabeledReplicas"), want, "labelled")
         .or_else(|| too_few(view.count("availableReplicas"), want, "available"))
@@ -117,7 +117,8 @@ fn stateful_set(view: View<'_>) -> Health {
     if let Some(health) = counts {
         return health;
     }
-    // Pods of the earlier revision stay until a person deletes them, so revisions tell nothing.
+    // Pods of the earlier revision stay until a person deletes them, so different revisions do not mean that an update
+    // is in progress.
     if view.text("/spec/updateStrategy/type") == Some("OnDelete") {
         return Health::current();
     }
@@ -160,11 +161,12 @@ fn pod(view: View<'_>, now: Timestamp) -> Health {
         Some("Failed") => Health::failed("the Pod failed"),
         Some("Running") => match view.condition("Ready") {
             Some(condition) if condition.is_true() => Health::current(),
-            Some(condition) => Health::in_progress(condition.words()),
+            Some(condition) => Health::in_progress(condition.summary()),
             None => Health::in_progress("it does not report yet that it is ready"),
         },
         Some("Pending") => pending_pod(view, now),
-        _ => Health::in_progress("its controller has not observed it yet"),
+        // The Pod has no phase, or the phase Unknown.
+        _ => Health::in_progress("the phase of the Pod is unknown"),
     }
 }
 
@@ -186,15 +188,15 @@ fn pending_pod(view: View<'_>, now: Timestamp) -> Health {
 }
 
 fn job(view: View<'_>) -> Health {
-    let is = |kind: &str| view.condition(kind).is_some_and(super::view::Condition::is_true);
+    let has_condition = |kind: &str| view.condition(kind).is_some_and(super::view::Condition::is_true);
     if let Some(condition) = view.condition("Failed").filter(|condition| condition.is_true()) {
-        return Health::failed(condition.words());
+        return Health::failed(condition.summary());
     }
-    if is("Complete") {
+    if has_condition("Complete") {
         return Health::current();
     }
-    if is("Suspended") || view.flag("/spec/suspend") {
-        return Health::note("it is suspended");
+    if has_condition("Suspended") || view.flag("/spec/suspend") {
+        return Health::current_with_message("it is suspended");
     }
     if view.text("/status/startTime").is_none() {
         return Health::in_progress("it has not started");
@@ -202,7 +204,7 @@ fn job(view: View<'_>) -> Health {
     Health::in_progress(format!("{} Pods are active", view.count("active")))
 }
 
-fn claim(view: View<'_>) -> Health {
+fn persistent_volume_claim(view: View<'_>) -> Health {
     match view.text("/status/phase") {
         Some("Bound") => Health::current(),
         Some("Lost") => Health::failed("its volume is lost"),
@@ -235,12 +237,12 @@ fn disruption_budget(view: View<'_>) -> Health {
 
 fn crd(view: View<'_>) -> Health {
     if let Some(condition) = view.condition("NamesAccepted").filter(|condition| condition.is_false()) {
-        return Health::failed(condition.words());
+        return Health::failed(condition.summary());
     }
     match view.condition("Established") {
         Some(condition) if condition.is_true() => Health::current(),
         Some(condition) if condition.is_false() && condition.reason() != "Installing" => {
-            Health::failed(condition.words())
+            Health::failed(condition.summary())
         }
         _ => Health::in_progress("it is not established"),
     }
@@ -249,7 +251,7 @@ fn crd(view: View<'_>) -> Health {
 fn api_service(view: View<'_>) -> Health {
     match view.condition("Available") {
         Some(condition) if condition.is_true() => Health::current(),
-        Some(condition) => Health::in_progress(condition.words()),
+        Some(condition) => Health::in_progress(condition.summary()),
         None => Health::in_progress("it does not report yet that it is available"),
     }
 }
@@ -261,23 +263,25 @@ fn namespace(view: View<'_>) -> Health {
     Health::current()
 }
 
-/// Returns the health of an object that is being deleted, with its finalizers and a Namespace's conditions about its
-/// content.
+/// Returns the health of an object that is being deleted. The message lists its finalizers and, for a Namespace, the
+/// conditions about the remaining content.
 pub(super) fn terminating(view: View<'_>) -> Health {
     let finalizers = view.items("/metadata/finalizers").iter().chain(view.items("/spec/finalizers"));
     let finalizers =
         finalizers.filter_map(Value::as_str).filter(|name| is_word(name) && *name != "kubernetes");
-    let held: Vec<&str> = finalizers.take(MAX_LISTED_FINALIZERS).collect();
-    let says =
+    let listed_finalizers: Vec<&str> = finalizers.take(MAX_LISTED_FINALIZERS).collect();
+    let content_conditions =
         ["NamespaceContentRemaining", "NamespaceFinalizersRemaining", "NamespaceDeletionContentFailure"];
-    let says =
-        says.into_iter().filter_map(|kind| view.condition(kind)).filter(|condition| condition.is_true());
+    let content_conditions = content_conditions
+        .into_iter()
+        .filter_map(|kind| view.condition(kind))
+        .filter(|condition| condition.is_true());
     let mut message = "it is being deleted".to_owned();
-    if !held.is_empty() {
-        message = format!("{message}, held by {}", held.join(", "));
+    if !listed_finalizers.is_empty() {
+        message = format!("{message}, held by {}", listed_finalizers.join(", "));
     }
-    for condition in says {
-        message = format!("{message}; {}", condition.words());
+    for condition in content_conditions {
+        message = format!("{message}; {}", condition.summary());
     }
     Health::new(HealthStatus::Terminating, message)
 }
@@ -285,15 +289,15 @@ pub(super) fn terminating(view: View<'_>) -> Health {
 /// Returns the health by the first condition that is not True or describes an older generation.
 fn unmet<'a>(view: View<'a>, conditions: impl Iterator<Item = Condition<'a>>) -> Option<Health> {
     let stale = |condition: Condition<'_>| {
-        let about = condition.observed_generation();
-        view.generation().zip(about).is_some_and(|(wanted, about)| about < wanted)
+        let observed = condition.observed_generation();
+        view.generation().zip(observed).is_some_and(|(wanted, observed)| observed < wanted)
     };
     for condition in conditions {
         if stale(condition) {
             return Some(Health::in_progress("the newest generation is not observed yet"));
         }
         if !condition.is_true() {
-            return Some(Health::in_progress(condition.words()));
+            return Some(Health::in_progress(condition.summary()));
         }
     }
     None
@@ -322,10 +326,11 @@ fn route(view: View<'_>) -> Health {
     unmet(view, conditions).unwrap_or_else(Health::current)
 }
 
-/// A webhook whose CA cert-manager injects does not work before the CA is present.
+/// If cert-manager injects the CA of a webhook, the webhook works only once the CA is present.
 fn webhooks(view: View<'_>) -> Health {
-    let injected = ["cert-manager.io~1inject-ca-from", "cert-manager.io~1inject-ca-from-secret"];
-    let expected = injected.iter().any(|key| view.at(&format!("/metadata/annotations/{key}")).is_some());
+    let injection_annotations = ["cert-manager.io~1inject-ca-from", "cert-manager.io~1inject-ca-from-secret"];
+    let expected =
+        injection_annotations.iter().any(|key| view.at(&format!("/metadata/annotations/{key}")).is_some());
     let empty = |webhook: &&Value| {
         let bundle = webhook.pointer("/clientConfig/caBundle").and_then(Value::as_str).unwrap_or_default();
         bundle.is_empty()

@@ -28,16 +28,16 @@ pub fn assess(object: &Value, now: Timestamp) -> Health {
         return health;
     }
     if let Some(condition) = view.condition("Reconciling").filter(|condition| condition.is_true()) {
-        return Health::in_progress(condition.words());
+        return Health::in_progress(condition.summary());
     }
     if let Some(condition) = view.condition("Stalled").filter(|condition| condition.is_true()) {
-        return Health::failed(condition.words());
+        return Health::failed(condition.summary());
     }
     if let Some(health) = kinds::assess(view, now) {
         return health;
     }
     match view.condition("Ready") {
-        Some(condition) if !condition.is_true() => Health::in_progress(condition.words()),
+        Some(condition) if !condition.is_true() => Health::in_progress(condition.summary()),
         _ => Health::current(),
     }
 }

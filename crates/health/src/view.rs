@@ -92,7 +92,7 @@ impl<'a> Condition<'a> {
     }
 
     /// Returns type, status and reason, without the free text.
-    pub(super) fn words(self) -> String {
+    pub(super) fn summary(self) -> String {
         let word = |field: &str| match self.value[field].as_str() {
             Some(text) if is_word(text) => text,
             _ => "",

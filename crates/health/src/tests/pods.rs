@@ -97,6 +97,12 @@ fn pods() {
 }
 
 #[test]
+fn a_pod_without_a_phase_has_an_unknown_phase() {
+    let health = assess(&json!({"apiVersion": "v1", "kind": "Pod"}), now());
+    assert_eq!((health.status, health.message.as_str()), (InProgress, "the phase of the Pod is unknown"));
+}
+
+#[test]
 fn jobs() {
     check(
         "batch/v1",
