@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::answer::Body;
 
-/// Maximum time for which an event waits for another one that overtakes it.
+/// Maximum time for which an event is held back, if no other event overtakes it.
 const MAX_OVERTAKING_WAIT: Duration = Duration::from_millis(300);
 
 /// Delivery of a watch event to the client.
@@ -27,28 +27,28 @@ pub enum EventDelivery {
     Twice,
     /// The event is overtaken by the next event of another object.
     Overtaken,
-    /// The event is delayed by this time, behind events that are delayed already.
+    /// The event is delayed by this time, and is not sent before events that are delayed already.
     Late(Duration),
     /// The event is not passed on, and the stream ends.
     Lost,
 }
 
-/// Returns a watch's response in which `deliver` decides the delivery of each event, `{"type", "object"}`. The events
-/// of one object stay in order, and a bookmark or the end of the stream comes after all earlier events, as
-/// apiservers guarantee.
+/// Returns a watch's response in which `decide` returns the delivery of each event, `{"type", "object"}`. The events of
+/// one object stay in order, and a bookmark or the end of the stream comes after all earlier events, as apiservers
+/// guarantee.
 pub fn disorder_events(
     answer: Response<Body>,
-    deliver: impl FnMut(&Value) -> EventDelivery + Send + 'static,
+    decide: impl FnMut(&Value) -> EventDelivery + Send + 'static,
 ) -> Response<Body> {
     let (head, body) = answer.into_parts();
     let (client, mut lines) = mpsc::channel::<Bytes>(64);
-    let events = Events { body, rest: BytesMut::new() };
+    let events = EventLines { body, rest: BytesMut::new() };
     tokio::spawn(async move {
-        let closed_client = client.clone();
+        let client_end = client.clone();
         // Stops when the cluster's stream or the client ends.
         tokio::select! {
-            () = closed_client.closed() => {}
-            _ = forward_events(events, deliver, client) => {}
+            () = client_end.closed() => {}
+            _ = forward_events(events, decide, client) => {}
         }
     });
     let lines = stream::poll_fn(move |context| lines.poll_recv(context));
@@ -56,14 +56,14 @@ pub fn disorder_events(
     Response::from_parts(head, StreamBody::new(frames).boxed_unsync())
 }
 
-/// The lines of a body.
-struct Events {
+/// The watch events in a body, one on each line.
+struct EventLines {
     body: Body,
     rest: BytesMut,
 }
 
-impl Events {
-    /// Returns the next line with its end, or `None` if the stream ends.
+impl EventLines {
+    /// Returns the next line including its newline, or `None` if the stream ends.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -80,20 +80,20 @@ struct DelayedEvent {
     due: Instant,
     uid: Value,
     line: Bytes,
-    /// Whether it is sent as soon as another event has overtaken it.
-    overtaken: bool,
+    /// Whether the event is sent as soon as another event has overtaken it.
+    waits_to_be_overtaken: bool,
 }
 
 impl DelayedEvent {
-    fn new(line: &Bytes, uid: &Value, after: Duration, overtaken: bool) -> Self {
-        Self { due: Instant::now() + after, uid: uid.clone(), line: line.clone(), overtaken }
+    fn new(line: &Bytes, uid: &Value, after: Duration, waits_to_be_overtaken: bool) -> Self {
+        Self { due: Instant::now() + after, uid: uid.clone(), line: line.clone(), waits_to_be_overtaken }
     }
 }
 
 /// Forwards events until the stream ends. Fails if the client is gone.
 async fn forward_events(
-    mut events: Events,
-    mut deliver: impl FnMut(&Value) -> EventDelivery,
+    mut events: EventLines,
+    mut decide: impl FnMut(&Value) -> EventDelivery,
     client: mpsc::Sender<Bytes>,
 ) -> Result<(), mpsc::error::SendError<Bytes>> {
     let mut delayed = VecDeque::<DelayedEvent>::new();
@@ -112,10 +112,12 @@ async fn forward_events(
             return send_all(&client, delayed).await;
         };
         let uid = &event["object"]["metadata"]["uid"];
-        let delivery = if event["type"] == "BOOKMARK" { None } else { Some(deliver(&event)) };
-        let is_behind = delayed.iter().any(|other| other.uid == *uid);
-        let ends_waiting = matches!(delivery, None | Some(EventDelivery::Lost));
-        if ends_waiting || is_behind && !matches!(delivery, Some(EventDelivery::Late(_))) {
+        let delivery = if event["type"] == "BOOKMARK" { None } else { Some(decide(&event)) };
+        let has_delayed_event_of_object = delayed.iter().any(|other| other.uid == *uid);
+        let flushes_delayed_events = matches!(delivery, None | Some(EventDelivery::Lost));
+        if flushes_delayed_events
+            || has_delayed_event_of_object && !matches!(delivery, Some(EventDelivery::Late(_)))
+        {
             send_all(&client, delayed.drain(..)).await?;
         }
         match delivery {
@@ -142,10 +144,10 @@ async fn send_overtaken(
     client: &mpsc::Sender<Bytes>,
     delayed: &mut VecDeque<DelayedEvent>,
 ) -> Result<(), mpsc::error::SendError<Bytes>> {
-    let (free, late): (VecDeque<DelayedEvent>, VecDeque<DelayedEvent>) =
-        delayed.drain(..).partition(|other| other.overtaken);
+    let (overtaken, late): (VecDeque<DelayedEvent>, VecDeque<DelayedEvent>) =
+        delayed.drain(..).partition(|other| other.waits_to_be_overtaken);
     *delayed = late;
-    send_all(client, free).await
+    send_all(client, overtaken).await
 }
 
 async fn send_all(
@@ -166,7 +168,7 @@ mod tests {
     use super::*;
 
     /// Returns what a client receives of these events, by uid; `b` is a bookmark.
-    async fn heard(events: &[&str], deliveries: &[EventDelivery]) -> String {
+    async fn received_uids(events: &[&str], deliveries: &[EventDelivery]) -> String {
         let line = |uid: &&str| {
             let type_ = if *uid == "b" { "BOOKMARK" } else { "MODIFIED" };
             format!("{}\n", json!({"type": type_, "object": {"metadata": {"uid": uid}}}))
@@ -185,20 +187,32 @@ mod tests {
         lines.map(uid).collect()
     }
 
-    // Time stands still, so that no event is sent because it waited too long for another one to overtake it.
+    // The clock of tokio is paused, so no event is sent because its `MAX_OVERTAKING_WAIT` ended.
     #[tokio::test(start_paused = true)]
     async fn each_event_is_delivered_as_decided() {
         use EventDelivery::{Late, Lost, OnTime, Overtaken, Twice};
         let late = Late(Duration::from_mins(1));
-        assert_eq!(heard(&["x", "y", "z"], &[OnTime, Twice, OnTime]).await, "xyyz");
-        assert_eq!(heard(&["x", "y", "z"], &[Overtaken, OnTime, OnTime]).await, "yxz");
-        assert_eq!(heard(&["x", "y"], &[Overtaken, Lost]).await, "x", "the stream ends");
-        assert_eq!(heard(&["x", "y", "z"], &[late, OnTime, late]).await, "yxz", "late ones before the end");
-        assert_eq!(heard(&["x", "x", "y"], &[Overtaken, OnTime, OnTime]).await, "xxy", "in order for each");
+        assert_eq!(received_uids(&["x", "y", "z"], &[OnTime, Twice, OnTime]).await, "xyyz");
+        assert_eq!(received_uids(&["x", "y", "z"], &[Overtaken, OnTime, OnTime]).await, "yxz");
         assert_eq!(
-            heard(&["x", "b", "y"], &[Overtaken, OnTime]).await,
+            received_uids(&["x", "y"], &[Overtaken, Lost]).await,
+            "x",
+            "the stream ends at a lost event"
+        );
+        assert_eq!(
+            received_uids(&["x", "y", "z"], &[late, OnTime, late]).await,
+            "yxz",
+            "delayed events are sent before the stream ends"
+        );
+        assert_eq!(
+            received_uids(&["x", "x", "y"], &[Overtaken, OnTime, OnTime]).await,
+            "xxy",
+            "events of one object stay in order"
+        );
+        assert_eq!(
+            received_uids(&["x", "b", "y"], &[Overtaken, OnTime]).await,
             "xby",
-            "a bookmark leaves none behind"
+            "all earlier events come before a bookmark"
         );
     }
 }
