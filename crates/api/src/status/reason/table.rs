@@ -51,8 +51,8 @@ macro_rules! reasons {
                 }
             }
 
-            /// Reads a reason from a stored condition, also by the word of an earlier version; `None` for one of
-            /// another system.
+            /// Returns the reason that a stored condition names, also by its name in an earlier version; `None` for a
+            /// reason of another system.
             pub fn from_word(word: &str) -> Option<Self> {
                 let known = Self::ALL.iter().copied().find(|reason| reason.as_str() == word);
                 known.or_else(|| Self::from_former_name(word))
