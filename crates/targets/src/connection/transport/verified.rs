@@ -233,8 +233,9 @@ mod tests {
         assert_eq!(found(302, ""), Err(TargetError::Redirected(302)));
         assert_eq!(found(401, ""), Err(TargetError::Unauthorized));
         assert!(matches!(found(503, "<html>"), Err(TargetError::Server { code: 503, .. })));
-        for of_proxy in ["<html>", r#"{"kind":"Status","reason":"NotFound","details":{"kind":"clusters"}}"#] {
-            assert_eq!(found(404, of_proxy), Err(TargetError::NotApiServer(404)));
+        for proxy_body in ["<html>", r#"{"kind":"Status","reason":"NotFound","details":{"kind":"clusters"}}"#]
+        {
+            assert_eq!(found(404, proxy_body), Err(TargetError::NotApiServer(404)));
         }
         assert_eq!(found(403, r#"{"type":"error"}"#), Err(TargetError::NotApiServer(403)));
         assert_eq!(
