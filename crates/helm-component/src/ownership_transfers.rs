@@ -50,20 +50,20 @@ impl OwnershipTransfers {
         let mut all = self.received.lock();
         // A component that moved to another target has left its objects on the former target.
         all.retain(|one, received| one != new_owner || received.scope.has_same_target(scope));
-        let mut room =
+        let mut free_records =
             MAX_TRANSFERRED_OBJECTS.saturating_sub(all.values().map(|received| received.objects.len()).sum());
         let received = all.entry(new_owner.clone()).or_default();
         received.scope = scope.clone();
         let mut unrecorded = 0;
         for (identity, entry) in objects {
-            if room == 0 && !received.objects.contains_key(&identity) {
+            if free_records == 0 && !received.objects.contains_key(&identity) {
                 unrecorded += 1;
                 continue;
             }
             // The new owner has neither applied nor created the object.
             let found = Entry { hash: String::new(), created: false, ..entry };
             if received.objects.insert(identity, found).is_none() {
-                room = room.saturating_sub(1);
+                free_records = free_records.saturating_sub(1);
             }
         }
         all.retain(|_, received| !received.objects.is_empty());

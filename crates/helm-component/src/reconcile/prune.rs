@@ -346,9 +346,9 @@ mod tests {
     fn the_prune_baseline_is_counted_once_for_each_content() {
         let first = prune_baseline(None, "one", 10, false);
         assert_eq!(first.object_count, 10);
-        let later = prune_baseline(Some(first), "one", 16, false);
-        assert_eq!(later.object_count, 10, "six objects of the new content already exist");
-        let other = prune_baseline(Some(later), "two", 16, false);
+        let counted_again = prune_baseline(Some(first), "one", 16, false);
+        assert_eq!(counted_again.object_count, 10, "six objects of the new content already exist");
+        let other = prune_baseline(Some(counted_again), "two", 16, false);
         assert_eq!((&*other.objects_digest, other.object_count), ("two", 16));
     }
 
@@ -356,12 +356,15 @@ mod tests {
     fn absent_api_version_is_kept_until_pruned_or_values_change() {
         let gone =
             PruneBaseline { objects_digest: "one".to_owned(), object_count: 3, api_version_gone: true };
-        let still = |rendered: &str, is_same_input: bool| {
+        let has_api_version_gone = |rendered: &str, is_same_input: bool| {
             prune_baseline(Some(gone.clone()), rendered, 3, is_same_input).api_version_gone
         };
-        assert!(still("one", true) && still("one", false), "the same content");
-        assert!(still("two", true), "rendered again, since the target serves another API version");
-        assert!(!still("two", false), "the user changed the values");
+        assert!(has_api_version_gone("one", true) && has_api_version_gone("one", false), "the same content");
+        assert!(
+            has_api_version_gone("two", true),
+            "rendered again, since the target serves another API version"
+        );
+        assert!(!has_api_version_gone("two", false), "the user changed the values");
         assert!(!prune_baseline(None, "two", 3, true).api_version_gone);
     }
 
