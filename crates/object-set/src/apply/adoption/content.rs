@@ -244,15 +244,15 @@ mod tests {
                 "spec": {"a": 1},
             })
         };
-        let theirs = object(
+        let foreign = object(
             json!({"helm.toolkit.fluxcd.io/name": "shop"}),
             json!({"argocd.argoproj.io/tracking-id": "x", "own": "1"}),
             1,
         );
-        let ours = object(json!({OWNER_LABEL: "us"}), json!({"own": "1"}), 2);
-        assert_eq!(content(theirs.clone(), false), content(ours, false));
+        let applied = object(json!({OWNER_LABEL: "operator"}), json!({"own": "1"}), 2);
+        assert_eq!(content(foreign.clone(), false), content(applied, false));
         let other = object(json!({}), json!({"own": "2"}), 1);
-        assert_ne!(content(theirs, false), content(other, false));
+        assert_ne!(content(foreign, false), content(other, false));
 
         let named = |instance: &str| object(json!({TRACKING_LABEL: instance}), json!({}), 1);
         assert_eq!(content(named("theirs"), true), content(named("ours"), true));
