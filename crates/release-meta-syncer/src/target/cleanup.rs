@@ -184,9 +184,9 @@ async fn remove_copies(
     }
     let remaining = observe::list(target, namespace, kind, reduce).await?;
     let remaining = remaining.ok_or_else(|| not_served(kind))?.into_iter();
-    let ours =
+    let own_copies =
         remaining.filter(|(_, existing)| matches!(existing.ownership, Ownership::Ours | Ownership::Deleting));
-    Ok(ours.map(|(name, _)| Key { kind, name }).collect())
+    Ok(own_copies.map(|(name, _)| Key { kind, name }).collect())
 }
 
 /// Deletes the CRD if this operator created it, unless an object of its kind exists or is created meanwhile.
