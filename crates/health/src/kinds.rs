@@ -288,12 +288,12 @@ pub(super) fn terminating(view: View<'_>) -> Health {
 
 /// Returns the health by the first condition that is not True or describes an older generation.
 fn unmet<'a>(view: View<'a>, conditions: impl Iterator<Item = Condition<'a>>) -> Option<Health> {
-    let stale = |condition: Condition<'_>| {
+    let is_stale = |condition: Condition<'_>| {
         let observed = condition.observed_generation();
         view.generation().zip(observed).is_some_and(|(wanted, observed)| observed < wanted)
     };
     for condition in conditions {
-        if stale(condition) {
+        if is_stale(condition) {
             return Some(Health::in_progress("the newest generation is not observed yet"));
         }
         if !condition.is_true() {
@@ -329,14 +329,14 @@ fn route(view: View<'_>) -> Health {
 /// If cert-manager injects the CA of a webhook, the webhook works only once the CA is present.
 fn webhooks(view: View<'_>) -> Health {
     let injection_annotations = ["cert-manager.io~1inject-ca-from", "cert-manager.io~1inject-ca-from-secret"];
-    let expected =
+    let is_injected =
         injection_annotations.iter().any(|key| view.at(&format!("/metadata/annotations/{key}")).is_some());
-    let empty = |webhook: &&Value| {
+    let has_no_ca = |webhook: &&Value| {
         let bundle = webhook.pointer("/clientConfig/caBundle").and_then(Value::as_str).unwrap_or_default();
         bundle.is_empty()
     };
-    match view.items("/webhooks").iter().find(empty) {
-        Some(webhook) if expected => {
+    match view.items("/webhooks").iter().find(has_no_ca) {
+        Some(webhook) if is_injected => {
             let name = webhook["name"].as_str().filter(|name| is_word(name)).unwrap_or_default();
             Health::in_progress(format!("webhook {name} has no CA yet"))
         }
