@@ -103,7 +103,7 @@ async fn await_ready(
                     Some(format!("the cluster cannot be watched: {}", describe_watch_cause(&error)));
                 continue;
             }
-            // The watches have no end.
+            // The watches do not end.
             Ok(Ok(None)) => break,
             Err(_) => {}
         }
