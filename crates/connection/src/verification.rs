@@ -211,9 +211,9 @@ mod tests {
             !is_on_record(&recorded(1, "5-a"), &verified),
             "the hub was restored from a backup before an adoption"
         );
-        let without = kyma();
-        assert!(!is_on_record(&without, &verified), "the record was removed from the status");
+        let without_record = kyma();
+        assert!(!is_on_record(&without_record, &verified), "the record was removed from the status");
         let first = TargetIdentity { fencing_generation: None, ..verified };
-        assert!(is_on_record(&without, &first), "the watch does not show the record yet");
+        assert!(is_on_record(&without_record, &first), "the watch does not show the record yet");
     }
 }
