@@ -84,9 +84,9 @@ pub(crate) fn mandatory_modules(
             || view.terminating && stays_on_target(view, ignore),
         module_configs: readable(&view.configs),
     });
-    let mut known: Vec<MandatoryModule> = installed.chain(missing).collect();
-    known.sort_by(|one, other| one.name.cmp(&other.name));
-    known
+    let mut modules: Vec<MandatoryModule> = installed.chain(missing).collect();
+    modules.sort_by(|one, other| one.name.cmp(&other.name));
+    modules
 }
 
 /// Returns the ModuleConfigs that a component records; empty if the record is unreadable.
@@ -163,8 +163,8 @@ mod tests {
         let stays = view("warden", json!({"module": module("warden")}));
         let goes = view("old", json!({"module": module("old"), "deletionPolicy": "Delete"}));
         let views = [stays, goes].map(|view| (view.module.clone(), view)).into();
-        let known = mandatory_modules(&KymaStatus::default(), &views, IgnorePolicy::Leave);
-        let status = KymaStatus { mandatory_modules: Some(known), ..KymaStatus::default() };
+        let recorded = mandatory_modules(&KymaStatus::default(), &views, IgnorePolicy::Leave);
+        let status = KymaStatus { mandatory_modules: Some(recorded), ..KymaStatus::default() };
         assert!(find(&status, &views, IgnorePolicy::Leave).is_empty());
 
         let missing = find(&status, &BTreeMap::new(), IgnorePolicy::Leave);
@@ -174,16 +174,16 @@ mod tests {
             .collect();
         assert_eq!(missing, [("warden", "1.0.0", true)]);
         let left = mandatory_modules(&status, &BTreeMap::new(), IgnorePolicy::Leave);
-        assert_eq!(left.iter().map(|known| known.name.as_str()).collect::<Vec<_>>(), ["warden"]);
+        assert_eq!(left.iter().map(|recorded| recorded.name.as_str()).collect::<Vec<_>>(), ["warden"]);
         let gold = ConfigUids::from([("gold".to_owned(), "1".to_owned())]);
         assert_eq!(left[0].module_configs, gold, "its ModuleConfigs stay on record");
     }
 
     #[test]
     fn mandatory_module_in_modules_is_found_only_once() {
-        let known = json!([{"name": "warden", "version": "1.0.0",
+        let recorded = json!([{"name": "warden", "version": "1.0.0",
             "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent"}]);
-        let status = json!({"modules": [line("warden", "Warning")], "mandatoryModules": known});
+        let status = json!({"modules": [line("warden", "Warning")], "mandatoryModules": recorded});
         let status: KymaStatus = serde_json::from_value(status).unwrap();
         let missing = find(&status, &BTreeMap::new(), IgnorePolicy::Leave);
         let missing: Vec<_> =
