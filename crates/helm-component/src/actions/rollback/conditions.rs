@@ -119,7 +119,7 @@ mod tests {
     fn delayed_rollback_is_retried_no_later_than_failed_release() {
         let late = Failure::new(Reason::HealthTimeout, "late");
         let now = Timestamp::from_second(0).unwrap();
-        let failed = failed_revision::failed(None, "i", "2.0.0".to_owned(), &late, now);
+        let failed = failed_revision::record_failure(None, "i", "2.0.0".to_owned(), &late, now);
         let rollback = RollbackReport { failed, target: RollbackTarget::default(), now, was_reported: false };
         let told = |failure: &Failure| rollback.add_to(Progress::stopped(failure.clone())).failure.unwrap();
         for reason in [Reason::TargetTimeout, Reason::TargetForbidden] {

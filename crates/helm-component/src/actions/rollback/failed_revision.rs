@@ -27,7 +27,7 @@ pub(super) fn version(spec: &HelmComponentSpec, of: &Source, source: &str) -> St
 }
 
 /// Returns the record of a release that failed now, for the first time or again.
-pub(super) fn failed(
+pub(super) fn record_failure(
     before: Option<&FailedRevision>,
     inputs: &str,
     version: String,
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn failed_release_is_retried_with_growing_bounded_delays() {
-        let mut record = failed(None, "i", "2".to_owned(), &late(), at(0));
+        let mut record = record_failure(None, "i", "2".to_owned(), &late(), at(0));
         let mut pauses = vec![];
         for _ in 0..8 {
             let left = time_until_retry(&record, at(0)).unwrap();
@@ -121,10 +121,10 @@ mod tests {
             assert_eq!(time_until_retry(&record, at(after - 1)), Some(Duration::from_secs(1)));
             assert_eq!(time_until_retry(&record, at(after)), None);
             pauses.push(left.as_secs() / 60);
-            record = failed(Some(&record), "i", "2".to_owned(), &late(), at(0));
+            record = record_failure(Some(&record), "i", "2".to_owned(), &late(), at(0));
         }
         assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 360, 360]);
-        assert_eq!(failed(Some(&record), "other", "3".to_owned(), &late(), at(0)).attempts, 1);
+        assert_eq!(record_failure(Some(&record), "other", "3".to_owned(), &late(), at(0)).attempts, 1);
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn both_are_named_with_the_cause_and_the_next_try() {
-        let record = failed(None, "i", "2.0.0".to_owned(), &late(), at(0));
+        let record = record_failure(None, "i", "2.0.0".to_owned(), &late(), at(0));
         let told = rolled_back(&record, &target("1.0.0"), at(1));
         assert_eq!((told.reason, told.retry_after), (Reason::RolledBack, Some(Duration::from_secs(599))));
         for word in ["2.0.0", "1.0.0", "HealthTimeout", "Deployment.apps here/d", "1970-01-01T00:10:00Z"] {
@@ -152,10 +152,10 @@ mod tests {
 
     #[test]
     fn hooks_of_every_rollback_and_every_try_are_a_run_of_their_own() {
-        let first = failed(None, "i", "2".to_owned(), &late(), at(0));
-        let second = failed(Some(&first), "i", "2".to_owned(), &late(), at(9));
-        let anew = failed(None, "i", "2".to_owned(), &late(), at(9));
-        let all = [&first, &second, &anew].map(|record| attempt_digest("r", record));
+        let first = record_failure(None, "i", "2".to_owned(), &late(), at(0));
+        let second = record_failure(Some(&first), "i", "2".to_owned(), &late(), at(9));
+        let renewed = record_failure(None, "i", "2".to_owned(), &late(), at(9));
+        let all = [&first, &second, &renewed].map(|record| attempt_digest("r", record));
         assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), 3);
         assert_eq!(attempt_digest("r", &first), all[0]);
     }

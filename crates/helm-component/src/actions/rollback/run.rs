@@ -61,7 +61,7 @@ async fn begin_rollback(pass: &mut Pass<'_>, failure: &Failure) -> Result<(), Fa
     let source = source.or_else(|| pass.state.recorded.digests.source.clone()).unwrap_or_default();
     let version = version_of(pass, &source);
     let before = pass.state.recorded.rollback.failed.as_ref();
-    let failed = failed_revision::failed(before, &inputs, version, failure, Timestamp::now());
+    let failed = failed_revision::record_failure(before, &inputs, version, failure, Timestamp::now());
     loaded.release = attempt_digest(&loaded.release, &failed);
     // Objects on the target may belong to the failed or to the stored release, so all are applied again.
     let digests = Digests { inputs: None, ..pass.state.recorded.digests.clone() };
@@ -106,9 +106,10 @@ pub(crate) fn end_failed_retry(pass: &mut Pass<'_>, failure: &Failure) -> bool {
     let failed = pass.state.recorded.rollback.failed.clone().filter(|failed| failed.retrying);
     let Some(failed) = failed.filter(|_| !failure.is_about_hub()) else { return false };
     let version = failed.version.clone();
-    let again =
-        failed_revision::failed(Some(&failed), &failed.inputs_digest, version, failure, Timestamp::now());
-    pass.state.recorded.rollback.failed = Some(again);
+    let digest = &failed.inputs_digest;
+    let failed_again =
+        failed_revision::record_failure(Some(&failed), digest, version, failure, Timestamp::now());
+    pass.state.recorded.rollback.failed = Some(failed_again);
     reset(pass, None);
     true
 }

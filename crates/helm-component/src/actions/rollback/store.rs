@@ -55,17 +55,18 @@ async fn store_release(pass: &mut Pass<'_>) -> Result<RollbackTarget, Failure> {
     let version = version_of(pass, &source);
     let target = RollbackTarget { version, digests, secret_digest, message };
     if target.message.is_none()
-        && let Err(error) = empty_former_release(pass, &target).await
+        && let Err(error) = empty_earlier_operator_secret(pass, &target).await
     {
-        // It is emptied after the next release that is Ready.
-        tracing::warn!(component = %pass.key.name, %error, "the former Secret of the release is not emptied");
+        // The next Ready release tries again to empty the Secret.
+        tracing::warn!(component = %pass.key.name, %error, "the Secret in which an earlier version of the operator stored the release could not be emptied");
     }
     Ok(target)
 }
 
-/// Empties the Secret of an earlier version, once the status no longer needs it.
-async fn empty_former_release(pass: &Pass<'_>, target: &RollbackTarget) -> Result<(), Failure> {
-    let secret = former_release(pass);
+/// Empties the Secret in which an earlier version of the operator stored the release, after the status names the new
+/// Secret.
+async fn empty_earlier_operator_secret(pass: &Pass<'_>, target: &RollbackTarget) -> Result<(), Failure> {
+    let secret = earlier_operator_secret(pass);
     let may_exist = pass.may_have_former(secret.name());
     if !may_exist || secret.read().await?.is_none_or(|data| data.is_empty()) {
         return Ok(());
@@ -85,12 +86,12 @@ async fn record_target(pass: &Pass<'_>, target: &RollbackTarget) -> Result<(), F
 async fn discard_releases(pass: &Pass<'_>) -> Result<(), Failure> {
     let criteria = pass.state.recorded.revision_criteria();
     pass.release_store().discard_parts(&criteria, PartKind::Objects, None).await?;
-    let secret = former_release(pass);
+    let secret = earlier_operator_secret(pass);
     if pass.may_have_former(secret.name()) { secret.empty().await } else { Ok(()) }
 }
 
-/// Returns the Secret in which an earlier version may have stored the release.
-fn former_release(pass: &Pass<'_>) -> StateSecret {
+/// Returns the Secret in which an earlier version of the operator may have stored the release.
+fn earlier_operator_secret(pass: &Pass<'_>) -> StateSecret {
     let name = stored_release::former_secret_name(&pass.key.owner);
     StateSecret::of(pass.context, name, stored_release::FORMER_TYPE)
 }
@@ -135,7 +136,7 @@ async fn find_stored_release(
         }
         altered = Some(secret);
     }
-    let former = former_release(pass).read().await?.and_then(stored_release::former_part);
+    let former = earlier_operator_secret(pass).read().await?.and_then(stored_release::former_part);
     if let Some(part) = former {
         let secret = stored_release::former_secret_name(&pass.key.owner);
         let is_recorded = match &target.secret_digest {
