@@ -134,7 +134,7 @@ impl HelmComponents {
         runtime: &Runtime,
         component: HelmComponent,
     ) -> Result<DryRunResult, Failure> {
-        let context = runtime.dry_run_context(self, Arc::new(component)).await?;
+        let context = Context::dry_run(runtime, self, Arc::new(component)).await?;
         self.wakes(&context);
         Box::pin(Pass::begin(&self.shared, &context, Operation::Install).await?.dry_run()).await
     }

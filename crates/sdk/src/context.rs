@@ -119,8 +119,8 @@ impl<R: ComponentResource> Context<R> {
         gate.for_module(&self.settings.target_namespace)
     }
 
-    /// Reports whether this is a dry run ([`Runtime::dry_run_context`](crate::Runtime::dry_run_context)): writes
-    /// to the target are dry runs, and nothing is written to the hub.
+    /// Reports whether this is a dry run ([`Context::dry_run`]): writes to the target are dry runs, and nothing is
+    /// written to the hub.
     pub fn is_dry_run(&self) -> bool {
         self.is_dry_run
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use kube::{Client, Config};
-use kyma_targets::{AccessPolicy, Limits, Targets};
+use kyma_targets::{AccessPolicy, Limits, Streams, Targets};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -157,8 +157,27 @@ impl Runtime {
         Ok(runtime)
     }
 
+    /// Connects to the hub for reads only: writes are not sent, and nothing is watched. `replica` is the caller's
+    /// part of the User-Agent.
+    ///
+    /// # Errors
+    /// The hub does not answer, or the user may not read the hub's identity.
+    pub async fn reading(
+        operator: Operator,
+        replica: &str,
+        settings: Settings,
+        config: Config,
+        process: Process,
+    ) -> Result<Self, HubError> {
+        Self::connected(operator, replica, settings, config, process, |hub| {
+            let local = Targets::new(AccessPolicy::default(), Limits::default(), operator.name, replica, 1);
+            Streams::from(&local.local(hub)).client()
+        })
+        .await
+    }
+
     /// Connects with the client for the hub that `narrowed` returns, and starts nothing.
-    pub(crate) async fn connected(
+    async fn connected(
         operator: Operator,
         replica: &str,
         settings: Settings,

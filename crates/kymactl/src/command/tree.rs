@@ -6,7 +6,7 @@ mod read;
 
 use clap::Args;
 use jiff::Timestamp;
-use kyma_sdk::targets::Streams;
+use kyma_sdk::{Context, targets::Streams};
 
 use crate::{error::Error, output, reader::ReaderArgs};
 
@@ -24,7 +24,7 @@ impl Tree {
     pub(crate) async fn run(self) -> Result<(), Error> {
         let runtime = self.reader.runtime().await?;
         let component = self.reader.component(&runtime, &self.component).await?;
-        let target = runtime.resolve_target(&component).await?;
+        let target = Context::resolve_target(&runtime, &component).await?;
         let now = Timestamp::now();
         let nodes = read::nodes(&Streams::from(&target).client(), &component, now).await?;
         let drawn = || draw::text(&nodes, now, output::has_colours());
