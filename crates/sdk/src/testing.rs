@@ -2,16 +2,19 @@
 //!
 //! [`check_tables`] needs no cluster. [`check_behaviour`] runs the component on two real control planes as the users of
 //! its [`ConformanceSetup`]. If these have exactly the roles of the component's table, a missing rule is a violation.
+//! [`TestOperator`] runs a component for tests of its own behaviour.
 //!
 //! [`unconnected_runtime`], [`unconnected_context`] and [`unconnected_step`] are for unit tests of an operator: they need
 //! neither a cluster nor a network.
 
 mod behaviour;
 mod tables;
+mod test_operator;
 mod unconnected;
 
 pub use behaviour::{ConformanceSetup, check_behaviour};
 pub use tables::check_tables;
+pub use test_operator::TestOperator;
 pub use unconnected::{unconnected_context, unconnected_runtime, unconnected_step};
 
 /// Message about one violation of the contract.

@@ -17,17 +17,18 @@ use kyma_api::{State, condition, finalizers, labels, names};
 use serde_json::{Value, json};
 
 use super::Violation;
-use crate::{Component, ComponentProgram, Contract, NoFlags, Process, RunError, Settings, program::serve};
+use super::test_operator::settings;
+use crate::{Component, ComponentProgram, Contract, NoFlags, Process, RunError, program::serve};
 
-/// Clusters and settings for the checks of a component.
+/// Clusters and flags for the checks of a component.
 #[derive(Clone)]
 pub struct ConformanceSetup {
     /// The component's own user on the hub.
     pub hub: Config,
     /// An administrator of the hub, which acts as kyma-operator and as users.
     pub hub_admin: Client,
-    /// Settings; their hub namespace exists and is otherwise empty.
-    pub settings: Settings,
+    /// Flags of the command `run`, such as `--hub-namespace=test`. The hub namespace exists and is otherwise empty.
+    pub flags: Vec<String>,
     /// Kubeconfig for the access Secret: the component's user on the target.
     pub kubeconfig: String,
     /// An administrator of the target, which reads its objects.
@@ -49,16 +50,19 @@ const NAME: &str = "conformance";
 /// The CRD is installed and the roles of the table are granted by the caller.
 ///
 /// # Errors
-/// A call of an administrator fails.
+/// A flag cannot be used, or a call of an administrator fails.
 pub async fn check_behaviour<C: Component>(
     component: C,
     sample: Value,
     setup: &ConformanceSetup,
 ) -> Result<Vec<Violation>, RunError> {
+    let settings = settings(&setup.flags)?;
+    let hub_namespace = settings.hub_namespace.clone();
     let process = Process::new()?;
     let program = ComponentProgram(component);
-    let served = serve(program, NoFlags {}, setup.settings.clone(), setup.hub.clone(), process.clone());
-    let trial = Trial::<C> { setup, sample, components: components::<C>(setup) };
+    let served = serve(program, NoFlags {}, settings, setup.hub.clone(), process.clone());
+    let components = Api::namespaced(setup.hub_admin.clone(), &hub_namespace);
+    let trial = Trial::<C> { setup, hub_namespace, sample, components };
     let checked = async {
         let found = trial.run().await;
         process.shutdown.cancel();
@@ -69,12 +73,9 @@ pub async fn check_behaviour<C: Component>(
     found
 }
 
-fn components<C: Component>(setup: &ConformanceSetup) -> Api<C::Resource> {
-    Api::namespaced(setup.hub_admin.clone(), &setup.settings.hub_namespace)
-}
-
 struct Trial<'a, C: Component> {
     setup: &'a ConformanceSetup,
+    hub_namespace: String,
     sample: Value,
     components: Api<C::Resource>,
 }
@@ -140,8 +141,7 @@ impl<C: Component> Trial<'_, C> {
     }
 
     async fn grant_access(&self) -> Result<(), RunError> {
-        let namespace = &self.setup.settings.hub_namespace;
-        let secrets: Api<Secret> = Api::namespaced(self.setup.hub_admin.clone(), namespace);
+        let secrets: Api<Secret> = Api::namespaced(self.setup.hub_admin.clone(), &self.hub_namespace);
         let mut secret = Secret::default();
         secret.metadata.name = Some(NAME.to_owned());
         let kubeconfig = ByteString(self.setup.kubeconfig.clone().into_bytes());
@@ -231,7 +231,7 @@ impl<C: Component> Trial<'_, C> {
 
     /// Returns all objects on the target with the component's owner label, of any kind.
     async fn owned(&self, name: &str) -> Result<Objects, RunError> {
-        let owner = names::owner_hash(&self.setup.settings.hub_namespace, name);
+        let owner = names::owner_hash(&self.hub_namespace, name);
         let params = ListParams::default().labels(&names::label_selector(labels::OWNER, &owner));
         let discovery = Discovery::new(self.setup.target_admin.clone()).run_aggregated().await?;
         let mut objects = Objects::new();

@@ -12,7 +12,8 @@ use crate::fixture::{DEADLINE, Fixture};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_greeting-component");
 
-fn output(arguments: &[&str]) -> Result<(Option<i32>, String, String)> {
+/// Runs the binary, and returns its exit code, output and error output.
+pub(crate) fn output(arguments: &[&str]) -> Result<(Option<i32>, String, String)> {
     let done = Command::new(BINARY).args(arguments).stdin(Stdio::null()).output()?;
     Ok((done.status.code(), String::from_utf8(done.stdout)?, String::from_utf8(done.stderr)?))
 }

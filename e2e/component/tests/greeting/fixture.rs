@@ -2,7 +2,7 @@
 
 use std::{fmt::Debug, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use greeting_component::{Greeting, Hello};
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -14,21 +14,14 @@ use kube::{
     api::{ApiResource, DeleteParams, Patch, PatchParams, PostParams},
     core::{DynamicObject, GroupVersionKind},
 };
-use kyma_sdk::{
-    AccessArgs, Args, ComponentProgram, LogFormat, Mode, NoFlags, Process, Settings,
-    api::{
-        State,
-        component::{DeletionOrder, DeletionReason},
-        finalizers,
-    },
-    component_table,
-    rbac::Side,
-    testing::ConformanceSetup,
-};
+use kyma_sdk::api::component::{DeletionOrder, DeletionReason};
+use kyma_sdk::api::{State, finalizers};
+use kyma_sdk::testing::{ConformanceSetup, TestOperator};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use testbed::{Access, AuditEvent, AuditMark, Cluster, SharedTestEnv, crd_is_served, until, until_quiet};
-use tokio::task::JoinHandle;
+
+use crate::binary::output;
 
 /// Deadline of each wait.
 pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
@@ -48,8 +41,8 @@ pub(crate) struct Fixture {
     pub(crate) hub: Cluster,
     pub(crate) target: Cluster,
     namespace: String,
-    mode: Mode,
-    running: Option<(Process, JoinHandle<Result<()>>)>,
+    mode: &'static str,
+    running: Option<TestOperator>,
 }
 
 /// Roles and users for a component that the test runs itself.
@@ -74,7 +67,7 @@ impl Fixture {
         let setup = ConformanceSetup {
             hub: user.config()?,
             hub_admin: fixture.hub.client()?,
-            settings: fixture.settings()?,
+            flags: fixture.flags(),
             kubeconfig: fixture.target.service_account("default", &fixture.namespace).await?.kubeconfig(),
             target_admin: fixture.target.client()?,
             step_timeout: DEADLINE,
@@ -92,8 +85,8 @@ impl Fixture {
     /// Starts the component on a hub that is the target of every Kyma.
     pub(crate) async fn single_cluster(name: &str) -> Result<Self> {
         let mut fixture = Self::prepare(name).await?;
-        fixture.mode = Mode::SingleCluster;
-        let roles = component_table::<Hello>().render(&fixture.namespace, Side::SingleCluster);
+        fixture.mode = "single-cluster";
+        let roles = roles(&fixture.namespace, "single-cluster")?;
         apply_documents(&fixture.hub, &roles, &fixture.namespace).await?;
         fixture.start_operator().await?;
         Ok(fixture)
@@ -104,7 +97,7 @@ impl Fixture {
         let target = TEST_ENV.cluster("target", |cluster| cluster.with_workloads().with_audit()).await?;
         let namespace = hub.namespace(name).await?;
         install_crds(&hub).await?;
-        let fixture = Self { hub, target, namespace, mode: Mode::Fleet, running: None };
+        let fixture = Self { hub, target, namespace, mode: "fleet", running: None };
         fixture.grant_roles().await?;
         Ok(fixture)
     }
@@ -115,18 +108,13 @@ impl Fixture {
     }
 
     pub(crate) async fn start_operator(&mut self) -> Result<()> {
-        let process = Process::new()?;
-        let config = self.hub_user().await?.config()?;
-        let program = ComponentProgram(Hello);
-        let served = kyma_sdk::serve(program, NoFlags {}, self.settings()?, config, process.clone());
-        self.running = Some((process, tokio::spawn(async { Ok(served.await?) })));
+        let user = self.hub_user().await?.config()?;
+        self.running = Some(TestOperator::start(Hello, &self.flags(), user)?);
         Ok(())
     }
 
     pub(crate) async fn stop_operator(&mut self) -> Result<()> {
-        let (process, task) = self.running.take().context("the component runs")?;
-        process.shutdown.cancel();
-        task.await?
+        Ok(self.running.take().context("the component runs")?.stop().await?)
     }
 
     pub(crate) async fn stop(mut self) -> Result<()> {
@@ -191,9 +179,9 @@ impl Fixture {
         let pause = json!({"apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "Pause",
             "metadata": {"name": name}, "spec": {"scope": scope}});
         self.pauses()?.create(&PostParams::default(), &serde_json::from_value(pause)?).await?;
-        let (process, _) = self.running.as_ref().context("the component runs")?;
+        let operator = self.running.as_ref().context("the component runs")?;
         let line = format!(r#"pauses{{operator="greeting-component",scope="{scope}"}} 1"#);
-        until(&line, DEADLINE, || async { Ok(process.metrics.render()?.contains(&line).then_some(())) }).await
+        until(&line, DEADLINE, || async { Ok(operator.metrics()?.contains(&line).then_some(())) }).await
     }
 
     /// Deletes a Pause.
@@ -236,7 +224,7 @@ impl Fixture {
     /// Deletes the hub namespace. Its roles are deleted with it, in no order, so the component first gets equal ones
     /// for all namespaces; without them its finalizers would keep the namespace.
     pub(crate) async fn delete_hub_namespace(&self) -> Result<()> {
-        let rules = component_table::<Hello>().render(&self.namespace, Side::Hub);
+        let rules = roles(&self.namespace, "hub")?;
         let lasting: Vec<String> = rules
             .split("---\n")
             .filter(|document| {
@@ -369,31 +357,22 @@ impl Fixture {
         Ok(Api::namespaced(self.hub.client()?, &self.namespace))
     }
 
-    fn settings(&self) -> Result<Settings> {
-        Ok(Settings::resolve(Args {
-            hub_namespace: self.namespace.clone(),
-            target_namespace: TARGET_NAMESPACE.to_owned(),
-            selector: String::new(),
-            kubeconfig: None,
-            concurrency: 8,
-            resync: "24h".to_owned(),
-            reconcile_deadline: "1m".to_owned(),
-            log_format: LogFormat::Text,
-            log_level: "info".to_owned(),
-            admin_address: String::new(),
-            mode: self.mode,
-            local_kyma: None,
-            brake_targets: 10,
-            brake_percent: 1,
-            access: AccessArgs { allow_loopback_targets: true, ..AccessArgs::default() },
-        })?)
+    /// Returns the flags of the component's command `run`.
+    fn flags(&self) -> Vec<String> {
+        vec![
+            format!("--hub-namespace={}", self.namespace),
+            format!("--target-namespace={TARGET_NAMESPACE}"),
+            format!("--mode={}", self.mode),
+            "--concurrency=8".to_owned(),
+            "--reconcile-deadline=1m".to_owned(),
+            "--allow-loopback-targets".to_owned(),
+        ]
     }
 
     /// Applies the rendered roles, and binds those of the target to the user of the access Secret.
     async fn grant_roles(&self) -> Result<()> {
-        let table = component_table::<Hello>();
-        apply_documents(&self.hub, &table.render(&self.namespace, Side::Hub), &self.namespace).await?;
-        apply_documents(&self.target, &table.render(&self.namespace, Side::Target), &self.namespace).await?;
+        apply_documents(&self.hub, &roles(&self.namespace, "hub")?, &self.namespace).await?;
+        apply_documents(&self.target, &roles(&self.namespace, "target")?, &self.namespace).await?;
         let binding = format!(
             "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata:\n  name: access\n\
              roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: ClusterRole\n  name: greeting-component-target\n\
@@ -408,6 +387,13 @@ impl Fixture {
         })
         .await
     }
+}
+
+/// Returns the roles that the binary prints for a cluster: `hub`, `target` or `single-cluster`.
+fn roles(namespace: &str, cluster: &str) -> Result<String> {
+    let (code, roles, error) = output(&["rbac", "--namespace", namespace, "--for", cluster])?;
+    ensure!(code == Some(0), "rbac fails: {error}");
+    Ok(roles)
 }
 
 async fn install_crds(hub: &Cluster) -> Result<()> {
