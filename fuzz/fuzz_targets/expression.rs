@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use arbitrary::{Arbitrary, Unstructured};
-use kyma_sdk::Expression;
+use kyma_controller::Expression;
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kyma_api::Kyma;
-use kyma_sdk::{Failure, KymaKey, Runtime};
+use kyma_controller::{Failure, KymaKey, Runtime};
 use kyma_targets::Target;
 
 /// When an operator sets the labels of a namespace on a target.

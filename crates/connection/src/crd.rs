@@ -6,7 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{annotations, labels};
-use kyma_sdk::{Failure, Operator, create_new, find_object};
+use kyma_controller::{Failure, Operator, create_new, find_object};
 use semver::Version;
 use serde_json::json;
 

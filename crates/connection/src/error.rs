@@ -1,7 +1,7 @@
 //! Errors of the connection to a target: one variant for each action.
 
 use kyma_api::Reason;
-use kyma_sdk::{Failure, KymaKey};
+use kyma_controller::{Failure, KymaKey};
 
 /// A failed action. The text names the action; [`Failure`] adds the answer of the API server.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kyma_api::{Kyma, TargetIdentity};
-use kyma_sdk::{Failure, KymaKey, Runtime, fence_of, target_record};
+use kyma_controller::{Failure, KymaKey, Runtime, fence_of, target_record};
 use kyma_targets::{FencingGeneration, LiveIdentity, STAMP_NAMESPACE, Stamp, Verdict};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ObjectMeta, Patch, PatchParams};
 use kube::{Api, Client};
 use kyma_api::labels;
-use kyma_sdk::{Failure, Operator};
+use kyma_controller::{Failure, Operator};
 use kyma_targets::Target;
 
 use crate::connector::{Connector, NamespaceLabels};

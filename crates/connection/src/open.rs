@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
-use kyma_sdk::{Failure, KymaAccess, KymaKey, fence_of};
+use kyma_controller::{Failure, KymaAccess, KymaKey, fence_of};
 use kyma_targets::{STAMP_NAMESPACE, Target};
 
 use crate::connection::Connection;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use kyma_sdk::{Failure, KymaKey};
+use kyma_controller::{Failure, KymaKey};
 use parking_lot::Mutex;
 
 use crate::error::Error;

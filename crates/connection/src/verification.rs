@@ -3,7 +3,7 @@
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
 use kyma_api::{Kyma, Reason, TargetIdentity};
-use kyma_sdk::{Failure, Runtime, claim_of, find_object, is_local, target_record};
+use kyma_controller::{Failure, Runtime, claim_of, find_object, is_local, target_record};
 use kyma_targets::{LiveIdentity, Mismatch, Stamp, Target, TargetRecord, Verdict, compare};
 use serde_json::json;
 

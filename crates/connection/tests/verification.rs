@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{Kyma, Reason, crds};
 use kyma_connection::verify_target;
-use kyma_sdk::{AccessArgs, Args, LogFormat, Mode, Operator, Process, Runtime, Settings};
+use kyma_controller::{AccessArgs, Args, LogFormat, Mode, Operator, Process, Runtime, Settings};
 use kyma_targets::{AccessPolicy, Limits, STAMP_NAMESPACE, Stamp, Target, Targets};
 use serde_json::json;
 use testbed::{Access, Cluster, SharedTestEnv};

@@ -1,7 +1,7 @@
 //! Selects the ServiceAccount that a component impersonates on its target. Pure.
 
 use kyma_api::{HelmComponentSpec, Reason};
-use kyma_sdk::{Failure, is_object_name};
+use kyma_controller::{Failure, is_object_name};
 use kyma_targets::ServiceAccount;
 
 use crate::args::AccountArgs;

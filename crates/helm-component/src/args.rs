@@ -35,7 +35,7 @@ pub struct HubArgs {
     #[arg(long, env, value_name = "MODULE", value_delimiter = ',')]
     pub restricted_default_modules: Vec<String>,
     /// Image-pull Secret that every target gets. Empty: none
-    #[arg(long, env, value_name = "NAME", default_value = "", value_parser = kyma_sdk::object_name)]
+    #[arg(long, env, value_name = "NAME", default_value = "", value_parser = kyma_controller::object_name)]
     pub skr_image_pull_secret: String,
 }
 
@@ -44,13 +44,13 @@ pub struct HubArgs {
 #[derive(Debug, Clone, Default, Args)]
 pub struct AccountArgs {
     /// Default ServiceAccount to impersonate. Empty: the kubeconfig's user
-    #[arg(long, env, value_name = "NAME", default_value = "", value_parser = kyma_sdk::object_name)]
+    #[arg(long, env, value_name = "NAME", default_value = "", value_parser = kyma_controller::object_name)]
     pub default_service_account: String,
     /// Refuse components without a ServiceAccount to impersonate
     #[arg(long, env)]
     pub require_service_account: bool,
     /// Namespace of impersonated ServiceAccounts. Empty: the target namespace
-    #[arg(long, env, value_name = "NAMESPACE", default_value = "", value_parser = kyma_sdk::object_name)]
+    #[arg(long, env, value_name = "NAMESPACE", default_value = "", value_parser = kyma_controller::object_name)]
     pub service_account_namespace: String,
 }
 
@@ -68,7 +68,7 @@ pub struct ContentArgs {
     pub oci_registry: Option<RegistryBase>,
     /// Secret with registry credentials for modules without pullSecretRef
     #[arg(long, env = "OCI_REGISTRY_CRED_SECRET", value_name = "NAME", default_value = "",
-          value_parser = kyma_sdk::object_name)]
+          value_parser = kyma_controller::object_name)]
     pub oci_registry_cred_secret: String,
     /// host[:port] of registries and repositories with plain HTTP
     #[arg(long, env = "OCI_INSECURE_HOSTS", value_name = "HOST", value_delimiter = ',')]

@@ -1,7 +1,7 @@
 //! Runs CPU-bound work outside of the tasks that wait for the network.
 
 use kyma_api::Reason;
-use kyma_sdk::Failure;
+use kyma_controller::Failure;
 
 /// Maximum size in bytes that is packed or unpacked inline: it takes a few milliseconds, as other work between two
 /// waits.

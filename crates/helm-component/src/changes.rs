@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use kyma_api::{CommonMetadata, HelmComponentSpec, Reason, patterns};
+use kyma_controller::Failure;
 use kyma_object_set::{Kinds, ObjectSet, PatchError, Patches};
-use kyma_sdk::Failure;
 use serde_json::{Value, json};
 use thiserror::Error;
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use kyma_api::{CrdPolicy, HelmComponent, HelmComponentSpec, Reason, ReleaseRevision};
 use kyma_artifacts::archive::run_unpacking;
 use kyma_artifacts::{Artifacts, Credentials, LocalisedImages, RegistryBase, Trust, TrustRoot};
+use kyma_controller::Failure;
 use kyma_helm::chart::{Chart, Nondeterminism};
 use kyma_helm::render::{RenderError, RenderRequest, Renderer, tests_folder_has_only_tests};
 use kyma_object_set::{Identity, Kinds, ObjectSet};
-use kyma_sdk::Failure;
 
 use crate::actions::test::renders::OnlyTests;
 use crate::objects::{self, PreparedObjects};

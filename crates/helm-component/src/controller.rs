@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kyma_api::HelmComponent;
+use kyma_controller::rbac::Table;
+use kyma_controller::{Failure, Operator, Program, Rule, RunError, Runtime};
 use kyma_helm::render::Renderer;
-use kyma_sdk::rbac::Table;
-use kyma_sdk::{
-    Component, ComponentProgram, Context, Failure, Operator, Program, Progress, Removal, Rule, RunError,
-    Runtime, Waker, drive,
-};
+use kyma_sdk::{Component, ComponentProgram, Context, Progress, Removal, Waker, drive};
 use kyma_targets::ServiceAccount;
 use parking_lot::Mutex;
 

@@ -3,8 +3,8 @@
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use kube::Client;
+use kyma_controller::{Authorship, DeleteError, DeleteGate, DeleteOutcome, DeleteRequest, Failure};
 use kyma_object_set::{Action, CallError, Deleter, Deletion, Identity};
-use kyma_sdk::{Authorship, DeleteError, DeleteGate, DeleteOutcome, DeleteRequest, Failure};
 
 /// The delete gate of one reconcile.
 pub(crate) struct GatedDeleter(pub(crate) DeleteGate);

@@ -1,8 +1,8 @@
 //! Result of a dry run: changes that a reconcile would make on a target.
 
 use kyma_api::FreeForm;
+use kyma_controller::Failure;
 use kyma_object_set::{Identity, KeepReason, ObjectDiff};
-use kyma_sdk::Failure;
 
 /// Changes that a reconcile of a component would make on its target now.
 #[derive(Clone, Debug, Default, PartialEq)]

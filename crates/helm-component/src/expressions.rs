@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use kyma_api::{HealthExpression, HelmComponentSpec, Reason};
+use kyma_controller::{Expression, ExpressionResult, Failure};
 use kyma_health::{Health, HealthStatus};
 use kyma_object_set::GroupKind;
-use kyma_sdk::{Expression, ExpressionResult, Failure};
 use serde_json::Value;
 
 /// Message for an object whose expression exceeds its budget.

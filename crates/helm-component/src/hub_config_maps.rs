@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
-use kyma_sdk::{Index, Revision, hub_watch};
+use kyma_controller::{Index, Revision, hub_watch};
 use parking_lot::Mutex;
 
 use crate::component_key::ComponentKey;

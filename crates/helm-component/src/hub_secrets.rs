@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kyma_api::{HelmComponent, labels};
-use kyma_sdk::{Access, Index, Revision};
+use kyma_controller::{Access, Index, Revision};
 use parking_lot::Mutex;
 
 use crate::args::HubArgs;

@@ -11,8 +11,8 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kyma_api::{HelmComponentSpec, Reason, annotations, labels};
+use kyma_controller::{CopyError, Failure, Revision, may_be_copied};
 use kyma_object_set::Object;
-use kyma_sdk::{CopyError, Failure, Revision, may_be_copied};
 use serde_json::{Map, Value};
 
 /// The only module whose Secrets receive content of the hub, as in KLM.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use kyma_api::{
     FreeForm, HelmComponent, HelmComponentStatus, InventoryEntry, InventoryGroup, PackedError, Reason,
 };
+use kyma_controller::Failure;
 use kyma_object_set::{Entry, Identity, Inventory, Object};
-use kyma_sdk::Failure;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 

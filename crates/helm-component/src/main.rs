@@ -4,5 +4,5 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     kyma_helm::render::run_if_launcher();
-    kyma_sdk::run_program(helm_component::HelmComponentProgram)
+    kyma_controller::run_program(helm_component::HelmComponentProgram)
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ApiResource;
 use kube::core::DynamicObject;
-use kyma_sdk::{ObjectEvent, Process, WatchSpec, Watches};
+use kyma_controller::{ObjectEvent, Process, WatchSpec, Watches};
 use kyma_targets::{ComponentTarget, SecretKey};
 use parking_lot::Mutex;
 

@@ -8,9 +8,10 @@ use kyma_api::{
     CreatedResource, FreeForm, HelmComponent, HelmComponentSpec, Manager, ResolvedVersion, ResourcePolicy,
     State, labels,
 };
+use kyma_controller::Failure;
 use kyma_health::HealthStatus;
 use kyma_object_set::{GroupKind, Gvk, Identity};
-use kyma_sdk::{Context, Failure};
+use kyma_sdk::Context;
 
 use crate::actions::{history, hooks, rollback, test};
 use crate::content::{self, Inputs};

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kyma_api::HelmComponent;
+use kyma_controller::Failure;
 use kyma_object_set::drift::FlapLimit;
 use kyma_object_set::{Cluster, Entry, Identity, Kinds, Ownership, Protection};
-use kyma_sdk::{Context, Failure};
+use kyma_sdk::Context;
 
 use crate::actions::history::progress::HistoryProgress;
 use crate::actions::history::shared_lists::ReleaseRecords;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kyma_api::Reason;
-use kyma_sdk::{Failure, longest_delay};
+use kyma_controller::{Failure, longest_delay};
 
 use crate::actions::history::due::{self as history, ApplyResult};
 use crate::actions::hooks::due::{self as hooks, HookStep, Phase};

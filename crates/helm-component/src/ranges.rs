@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use kyma_api::{Reason, ResolvedVersion, Source};
 use kyma_artifacts::{ChartVersion, ChartVersions, VersionRange, lenient_version};
-use kyma_sdk::Failure;
+use kyma_controller::Failure;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 

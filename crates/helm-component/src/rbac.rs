@@ -1,7 +1,7 @@
 //! RBAC table of helm-component, with a reason for each rule.
 
-use kyma_sdk::rbac::Check;
-use kyma_sdk::{Guard, Rule};
+use kyma_controller::rbac::Check;
+use kyma_controller::{Guard, Rule};
 
 /// Rules on the hub, in the operator's namespace.
 pub(crate) const HUB_RULES: &[Rule] = &[

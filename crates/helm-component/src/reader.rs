@@ -7,7 +7,7 @@
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kyma_api::{HelmComponent, kyma_owner, labels};
-use kyma_sdk::{CopyError, check_no_access, may_be_copied};
+use kyma_controller::{CopyError, check_no_access, may_be_copied};
 
 /// The identity for which a component reads objects of the hub.
 #[derive(Debug, Clone, PartialEq, Eq)]

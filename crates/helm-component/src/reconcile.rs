@@ -26,8 +26,9 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::core::PartialObjectMeta;
 use kyma_api::{HelmComponent, Reason, names};
+use kyma_controller::Failure;
 use kyma_object_set::{Identity, Ownership, Protection};
-use kyma_sdk::{Context, Failure};
+use kyma_sdk::Context;
 use kyma_targets::Contact;
 
 use crate::actions::outcome::StepOutcome;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 use kyma_api::{HelmComponent, InstalledValues, ValuesFrom, ValuesFromKind};
+use kyma_controller::{Failure, Revision, find_object};
 use kyma_helm::values::{self, Origin};
-use kyma_sdk::{Failure, Revision, find_object};
 use serde::de::DeserializeOwned;
 
 use crate::reader::Reader;
@@ -102,7 +102,7 @@ pub(crate) async fn object<K>(hub: &Client, namespace: &str, name: &str) -> Resu
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
-    if !kyma_sdk::is_object_name(name) {
+    if !kyma_controller::is_object_name(name) {
         return Ok(None);
     }
     let read = find_object(&Api::<K>::namespaced(hub.clone(), namespace), name).await;

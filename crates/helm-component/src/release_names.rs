@@ -7,7 +7,8 @@ use std::time::Duration;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use kyma_api::{HelmComponent, Reason, condition};
-use kyma_sdk::{Context, Failure, Index};
+use kyma_controller::{Failure, Index};
+use kyma_sdk::Context;
 use parking_lot::Mutex;
 
 use crate::component_key::ComponentKey;

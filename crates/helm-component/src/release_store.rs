@@ -7,7 +7,8 @@ use std::array;
 
 use futures::future::try_join3;
 use kyma_api::{HelmComponent, release_store};
-use kyma_sdk::{Context, Failure};
+use kyma_controller::Failure;
+use kyma_sdk::Context;
 
 use crate::state_secret::StateSecret;
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use kyma_api::{HelmComponent, release_store};
-use kyma_sdk::{Context, Failure};
+use kyma_controller::Failure;
+use kyma_sdk::Context;
 
 use crate::blocking::run_blocking_if_large;
 use crate::packed::{self, PackError};

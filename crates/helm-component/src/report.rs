@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use kyma_api::condition::Condition;
 use kyma_api::{ErrorClass, FreeForm, Reason, State};
-use kyma_sdk::{Failure, Progress, Removal, Wait};
+use kyma_controller::{Failure, Wait};
+use kyma_sdk::{Progress, Removal};
 
 use crate::actions::rollback::{self, RollbackReport};
 use crate::actions::test;

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use kyma_controller::ReconcileContext;
 use kyma_object_set::sweep::{self, SearchResult, UnlistablePolicy};
 use kyma_object_set::{CallError, Cluster, Ownership};
-use kyma_sdk::ReconcileContext;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};

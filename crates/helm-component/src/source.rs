@@ -9,8 +9,8 @@ use kyma_artifacts::{
     ArtifactError, Artifacts, BoundedCache, ChartSource, Credentials, Digest, Image, ManifestsSource,
     OciReference, RegistryBase, archive::run_unpacking,
 };
+use kyma_controller::Failure;
 use kyma_helm::chart::Chart;
-use kyma_sdk::Failure;
 use url::Url;
 
 /// Maximum number of opened charts.

@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource as _, ResourceExt as _};
 use kyma_api::HelmComponent;
-use kyma_sdk::{Context, Failure, find_object};
+use kyma_controller::{Failure, find_object};
+use kyma_sdk::Context;
 use serde_json::{Value, json};
 
 /// A Secret of the release store.

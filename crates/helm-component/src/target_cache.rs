@@ -17,11 +17,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
-use kyma_health::Health;
-use kyma_object_set::{Cluster, GroupKind, Identity, Inventory, Kinds, Mapping, ObservedObject};
-use kyma_sdk::{
+use kyma_controller::{
     Content, Failure, Listener, ObjectEvent, Process, ResourceVersion, WatchLimit, WatchSpec, Watches,
 };
+use kyma_health::Health;
+use kyma_object_set::{Cluster, GroupKind, Identity, Inventory, Kinds, Mapping, ObservedObject};
 use kyma_targets::{ComponentTarget, SecretKey};
 use parking_lot::Mutex;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kyma_api::{HelmComponentSpec, Reason, SecretKeyRef, Verify};
 use kyma_artifacts::{Signer, Trust, TrustRoot};
-use kyma_sdk::Failure;
+use kyma_controller::Failure;
 
 use crate::reader::Reader;
 use crate::source;

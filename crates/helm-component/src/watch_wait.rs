@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use kyma_api::{Backoff, ErrorClass, Reason};
+use kyma_controller::Failure;
 use kyma_object_set::GroupKind;
-use kyma_sdk::Failure;
 
 /// Time that the watches may take to deliver their lists before discovery is repeated, which also shows whether the
 /// target answers.

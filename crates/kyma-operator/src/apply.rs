@@ -12,7 +12,7 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use kyma_api::annotations;
-use kyma_sdk::{
+use kyma_controller::{
     DeleteGate, DeleteRequest, Failure, KymaKey, PausedOperations, create_new, hub_apply, is_absent,
 };
 use serde_json::{Value, json};

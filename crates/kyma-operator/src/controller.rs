@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use kube_runtime::reflector::{ObjectRef, Store};
 use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
-use kyma_sdk::{
+use kyma_controller::{
     AccessChange, Change, KymaAccess, KymaKey, ObjectEvent, Reconciler, Runtime, WatchSpec, Watches,
 };
 use kyma_targets::{SecretKey, TargetEvent};
@@ -25,7 +25,7 @@ use crate::target::target_kyma::{NAME, TargetKyma};
 ///
 /// # Errors
 /// If the metrics are registered already, by another kyma-operator in the same process.
-pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::MetricsError> {
+pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_controller::MetricsError> {
     let metrics = KymaMetrics::new(&runtime.process.metrics, args.per_kyma_metrics)?;
     let access = runtime.access.clone();
     let reconciler =

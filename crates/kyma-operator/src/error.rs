@@ -1,7 +1,7 @@
 //! Errors of the operator's actions: one variant for each action.
 
 use kyma_api::Reason;
-use kyma_sdk::{DeleteError, Failure, KymaKey, WatchLimit};
+use kyma_controller::{DeleteError, Failure, KymaKey, WatchLimit};
 
 use crate::hub::component::ComponentKind;
 

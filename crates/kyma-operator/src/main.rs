@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    kyma_sdk::run_program(kyma_operator::KymaOperator)
+    kyma_controller::run_program(kyma_operator::KymaOperator)
 }

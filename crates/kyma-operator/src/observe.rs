@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use kyma_api::{DeletionPolicy, Kyma, KymaStatus, Selection as Choice, names};
-use kyma_sdk::{Failure, KymaKey, PausedOperations};
+use kyma_controller::{Failure, KymaKey, PausedOperations};
 use serde_json::json;
 
 use crate::apply::Authority;

@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kyma_api::component::DeletionReason;
 use kyma_api::{DeletionPolicy, Reason, State, TargetIdentity, TargetRef, limits};
 use kyma_connection::owned_fields;
-use kyma_sdk::KymaKey;
+use kyma_controller::KymaKey;
 use serde_json::{Map, Value};
 
 use crate::decision::deletion::{ComponentDeletion, IgnorePolicy};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kube::api::ListParams;
 use kyma_api::{DeletionPolicy, Kyma, Selection as Choice, TargetRef};
 use kyma_connection::{Connection, access_of};
-use kyma_sdk::{Failure, KymaKey, ReconcileContext};
+use kyma_controller::{Failure, KymaKey, ReconcileContext};
 use serde_json::{Value, json};
 
 use crate::apply;

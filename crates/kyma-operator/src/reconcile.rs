@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kyma_api::hand_over::{self, Actor};
 use kyma_api::{ErrorClass, Kyma, KymaStatus, Reason, State as ModuleState};
-use kyma_sdk::{Failure, KymaKey, PausedOperations, ReconcileContext, Wait, evaluate_on_thread};
+use kyma_controller::{Failure, KymaKey, PausedOperations, ReconcileContext, Wait, evaluate_on_thread};
 
 use crate::apply;
 use crate::decision::missing_components;
@@ -183,7 +183,7 @@ async fn stop_managing(state: &State, kyma: &Arc<Kyma>, actor: Actor) -> Result<
     // The operator no longer reports metrics of this Kyma.
     state.metrics.forget(&key);
     if actor == Actor::HandOver {
-        kyma_sdk::record_stop(&state.runtime, kyma).await?;
+        kyma_controller::record_stop(&state.runtime, kyma).await?;
     } else if state.record_klm_kyma(&key) {
         let note = Reason::NotHandedOver.summary();
         state.runtime.events.normal(kyma.as_ref(), Reason::NotHandedOver, "Reconcile", note);

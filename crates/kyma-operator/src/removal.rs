@@ -11,7 +11,7 @@ use kube::{Api, CustomResourceExt, ResourceExt};
 use kyma_api::condition;
 use kyma_api::{Kyma, Reason, annotations, labels, names};
 use kyma_connection::{Connection, access_of};
-use kyma_sdk::{DeleteGate, DeletionRequest, Failure, KymaKey, ReconcileContext, Wait};
+use kyma_controller::{DeleteGate, DeletionRequest, Failure, KymaKey, ReconcileContext, Wait};
 
 use crate::decision::deletion::{self, ComponentDeletion, DeletionInputs, DeletionStep, TargetReachability};
 use crate::decision::missing_components::MissingComponent;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
 use kyma_connection::{Connection, Sessions};
-use kyma_sdk::{KymaKey, LongNames, Runtime, Trigger, Watches};
+use kyma_controller::{KymaKey, LongNames, Runtime, Trigger, Watches};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::decision::maintenance::{self, Maintenance};

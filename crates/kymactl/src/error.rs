@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use kube::runtime::wait;
 use kyma_artifacts::ArtifactError;
-use kyma_sdk::{describe_cause, describe_watch_cause};
+use kyma_controller::{describe_cause, describe_watch_cause};
 
 use crate::hub_address::at_address;
 
@@ -29,7 +29,7 @@ pub(crate) enum Error {
     },
     /// There is no usable kubeconfig and no ServiceAccount of a Pod.
     #[error("{0}")]
-    NoAccess(kyma_sdk::HubError),
+    NoAccess(kyma_controller::HubError),
     /// A call to the cluster's API failed.
     #[error("the cluster{}: {}", at_address(), describe_cause(.0))]
     Cluster(#[from] kube::Error),
@@ -70,7 +70,7 @@ pub(crate) enum Error {
     },
     /// The connection to a target failed, or its identity forbids the command.
     #[error("{}: {}", .0.reason, .0.message)]
-    Target(Box<kyma_sdk::Failure>),
+    Target(Box<kyma_controller::Failure>),
     /// Some clusters were not adopted; each was reported.
     #[error("{count} clusters were not adopted: see their reasons above")]
     NotAdopted {
@@ -111,10 +111,10 @@ pub(crate) enum Error {
     },
     /// Flags of the operators.
     #[error(transparent)]
-    Settings(#[from] kyma_sdk::SettingsError),
+    Settings(#[from] kyma_controller::SettingsError),
     /// The operators' shared state could not be created.
     #[error(transparent)]
-    Start(#[from] kyma_sdk::StartError),
+    Start(#[from] kyma_controller::StartError),
     /// An operator ended with an error.
     #[error("{name}: {problem}")]
     Operator {
@@ -227,27 +227,27 @@ fn describe_watch(error: &wait::Error) -> String {
     describe_watch_cause(error)
 }
 
-impl From<kyma_sdk::Failure> for Error {
-    fn from(failure: kyma_sdk::Failure) -> Self {
+impl From<kyma_controller::Failure> for Error {
+    fn from(failure: kyma_controller::Failure) -> Self {
         Self::Target(Box::new(failure))
     }
 }
 
-impl From<kyma_sdk::TelemetryError> for Error {
-    fn from(error: kyma_sdk::TelemetryError) -> Self {
+impl From<kyma_controller::TelemetryError> for Error {
+    fn from(error: kyma_controller::TelemetryError) -> Self {
         Self::Start(error.into())
     }
 }
 
-impl From<kyma_sdk::AdminError> for Error {
-    fn from(error: kyma_sdk::AdminError) -> Self {
+impl From<kyma_controller::AdminError> for Error {
+    fn from(error: kyma_controller::AdminError) -> Self {
         Self::Start(error.into())
     }
 }
 
-impl From<kyma_sdk::HubError> for Error {
-    fn from(error: kyma_sdk::HubError) -> Self {
-        use kyma_sdk::HubError;
+impl From<kyma_controller::HubError> for Error {
+    fn from(error: kyma_controller::HubError) -> Self {
+        use kyma_controller::HubError;
         match error {
             HubError::Kubeconfig(_)
             | HubError::NoAccess { .. }
@@ -258,8 +258,8 @@ impl From<kyma_sdk::HubError> for Error {
     }
 }
 
-impl From<kyma_sdk::MetricsError> for Error {
-    fn from(error: kyma_sdk::MetricsError) -> Self {
+impl From<kyma_controller::MetricsError> for Error {
+    fn from(error: kyma_controller::MetricsError) -> Self {
         Self::Start(error.into())
     }
 }

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use kyma_sdk::targets::decode_text;
+use kyma_targets::decode_text;
 
 use crate::error::Error;
 

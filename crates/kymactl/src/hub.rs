@@ -17,7 +17,7 @@ use clap::{
 use clap_complete::{ArgValueCompleter, CompletionCandidate};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, Config, Resource, api::ListParams};
-use kyma_sdk::{client_config, set_user_agent};
+use kyma_controller::{client_config, set_user_agent};
 use serde::de::DeserializeOwned;
 
 use crate::{error::Error, hub_address::note_address, output::Format};
@@ -111,7 +111,7 @@ impl GlobalFlags {
 
     /// Creates a client for the hub.
     pub(crate) async fn client(&self) -> Result<Client, Error> {
-        Ok(kyma_sdk::targets::client_from(self.config().await?)?)
+        Ok(kyma_targets::client_from(self.config().await?)?)
     }
 }
 
@@ -127,9 +127,9 @@ pub(crate) fn namespaces() -> ArgValueCompleter {
 pub(crate) fn contexts() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
         let flags = flags(std::env::args_os());
-        let kubeconfig = flags
-            .given_kubeconfig()
-            .map_or_else(kyma_sdk::kubeconfig, |file| kyma_sdk::read_kubeconfig(file).map(Some));
+        let kubeconfig = flags.given_kubeconfig().map_or_else(kyma_controller::kubeconfig, |file| {
+            kyma_controller::read_kubeconfig(file).map(Some)
+        });
         let contexts = kubeconfig.ok().flatten().map(|kubeconfig| kubeconfig.contexts).unwrap_or_default();
         starting_with(current, contexts.into_iter().map(|context| context.name))
     })

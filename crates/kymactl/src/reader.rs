@@ -6,7 +6,9 @@ use clap::Args;
 use helm_component::HelmComponentProgram;
 use kube::Api;
 use kyma_api::HelmComponent;
-use kyma_sdk::{AccessArgs, BrakeLimit, Mode, Process, Program as _, Runtime, Settings, with_hub_limits};
+use kyma_controller::{
+    AccessArgs, BrakeLimit, Mode, Process, Program as _, Runtime, Settings, with_hub_limits,
+};
 
 use crate::{error::Error, hub::GlobalFlags};
 

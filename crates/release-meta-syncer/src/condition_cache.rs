@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::Kyma;
-use kyma_sdk::{KymaKey, OwnWrite, ResourceVersion, WriteThrough};
+use kyma_controller::{KymaKey, OwnWrite, ResourceVersion, WriteThrough};
 
 use crate::report::own;
 

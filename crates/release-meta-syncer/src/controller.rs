@@ -12,7 +12,7 @@ use kyma_api::hand_over::{self, Actor};
 use kyma_api::visibility::Viewer;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, names};
 use kyma_connection::ensure_namespace;
-use kyma_sdk::{
+use kyma_controller::{
     AccessChange, Change, DeleteGate, Failure, FeedEvent, HubResource, KymaAccess, KymaKey, ObjectEvent,
     PausedOperations, ReconcileContext, Reconciler, Runtime, Wait, WatchSpec, Watches, feed, is_local,
 };
@@ -252,7 +252,7 @@ async fn reconcile(state: &State, kyma: &Kyma, context: &ReconcileContext) -> Re
     if actor.excludes_operators() {
         state.end_session(&key);
         if actor == Actor::HandOver {
-            kyma_sdk::record_stop(&state.runtime, kyma).await?;
+            kyma_controller::record_stop(&state.runtime, kyma).await?;
         }
         return Ok(Wait::Event);
     }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kube::Api;
 use kube::api::{DynamicObject, ObjectMeta};
 use kyma_api::{Kyma, Reason};
-use kyma_sdk::{Failure, KymaKey, find_object, is_deleted_alone, namespace_and_crds_since};
+use kyma_controller::{Failure, KymaKey, find_object, is_deleted_alone, namespace_and_crds_since};
 
 use crate::catalogue::ObjectOrigin;
 use crate::copy::{Key, Kind};

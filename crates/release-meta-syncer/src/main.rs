@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    kyma_sdk::run_program(release_meta_syncer::ReleaseMetaSyncer)
+    kyma_controller::run_program(release_meta_syncer::ReleaseMetaSyncer)
 }

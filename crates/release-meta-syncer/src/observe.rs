@@ -7,8 +7,8 @@ use kube::Api;
 use kube::ResourceExt;
 use kube::api::{DynamicObject, ListParams};
 use kyma_api::{Reason, labels};
+use kyma_controller::{Failure, is_plausible};
 use kyma_object_set::drift::fingerprint;
-use kyma_sdk::{Failure, is_plausible};
 use kyma_targets::Target;
 
 use crate::copy::{Copy, Key, Kind};

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kyma_api::{Reason, crds};
-use kyma_sdk::{Operator, Program, RunError, Runtime, rbac::Table};
+use kyma_controller::{Operator, Program, RunError, Runtime, rbac::Table};
 
 use crate::args::Flags;
 use crate::names::FIELD_MANAGER;

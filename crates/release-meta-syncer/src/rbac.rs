@@ -1,7 +1,7 @@
 //! Permissions of release-meta-syncer and their reasons.
 
-use kyma_sdk::rbac::{Check, Table};
-use kyma_sdk::{Guard, Rule};
+use kyma_controller::rbac::{Check, Table};
+use kyma_controller::{Guard, Rule};
 
 use crate::names::FIELD_MANAGER;
 
@@ -40,7 +40,7 @@ fn hub_namespace() -> Vec<Rule> {
     let status = "report: condition ModuleCatalog; first contact: record the target";
     let catalogue = "the catalogue; a live read before a copy is removed";
     let secrets = "access to targets; lists are of metadata only";
-    let mut rules = kyma_sdk::rbac::pauses(&[
+    let mut rules = kyma_controller::rbac::pauses(&[
         "brake-release-meta-syncer",
         "brake-release-meta-syncer-mark",
         "pauses-release-meta-syncer",

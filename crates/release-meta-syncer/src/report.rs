@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as metav1, Time};
 use kyma_api::condition::{self, Condition, Status, types};
 use kyma_api::{Kyma, Reason};
-use kyma_sdk::Failure;
+use kyma_controller::Failure;
 
 use crate::copy::{Key, Kind};
 

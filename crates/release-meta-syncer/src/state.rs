@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use kube_runtime::reflector::{ObjectRef, Store};
 use kyma_api::Kyma;
 use kyma_connection::Sessions;
-use kyma_sdk::{Index, KymaKey, LongNames, Runtime, Trigger, Watches};
+use kyma_controller::{Index, KymaKey, LongNames, Runtime, Trigger, Watches};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::args::Flags;

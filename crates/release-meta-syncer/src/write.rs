@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
 use kyma_api::{Kyma, Reason, finalizers};
-use kyma_sdk::{
+use kyma_controller::{
     DeleteGate, DeleteRequest, Failure, KymaKey, hub_apply, live_metadata, none_if_absent, patch_finalizers,
     remove_finalizer,
 };

@@ -3,21 +3,14 @@
 
 use std::{future::Future, time::Duration};
 
-use kube::CustomResourceExt;
-use kyma_api::{FreeForm, GroupKind, Reason, State, condition::Condition};
+use kyma_api::{FreeForm, Reason, State, condition::Condition};
+use kyma_controller::{Blocking, Failure, Rule, Wait};
 use kyma_targets::ServiceAccount;
-use serde::Serialize;
 
-use crate::{Context, Failure, HubResource, Rule};
+use crate::context::Context;
+use crate::contract::ComponentResource;
 
-/// A kind that can be a component: namespaced, with the fields of [`crate::ComponentSpec`] in its spec and those
-/// of [`crate::ComponentStatus`] in its status. Implemented for every custom resource; the fields are checked when
-/// the program starts ([`kyma_api::component::check`]).
-pub trait ComponentResource: HubResource + CustomResourceExt + Serialize {}
-
-impl<T: HubResource + CustomResourceExt + Serialize> ComponentResource for T {}
-
-/// A reconciler for one kind of component.
+/// A reconciler for one kind of component. The [crate](crate) has an example.
 ///
 /// The driver calls [`install`](Self::install) whenever something that matters has changed, with a client for the
 /// right target; it resolves access, proves the target's identity, obeys suspension and deletion rules, writes
@@ -83,16 +76,15 @@ pub trait Component: Send + Sync + 'static {
     fn forget(&self, _namespace: &str, _name: &str) {}
 }
 
-/// Kinds whose objects block a removal.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Blocking {
-    /// The kinds; without a version, every served version is listed.
-    pub kinds: Vec<GroupKind>,
-    /// uids of objects that do not count: the component's own inventory and the default CR.
-    pub own: Vec<String>,
-}
-
 /// Result of [`Component::install`]. Start with [`Progress::ready`], [`Progress::working`] or [`Progress::stopped`].
+///
+/// ```
+/// use kyma_sdk::Progress;
+/// use kyma_sdk::api::State;
+///
+/// assert_eq!(Progress::ready("1.2.0").state, State::Ready);
+/// assert_eq!(Progress::working("waiting for Deployment kyma-system/server").state, State::Processing);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
     /// State of the module.
@@ -111,30 +103,6 @@ pub struct Progress {
     pub wait: Wait,
     /// The failure that stopped the step; its class decides when the driver reconciles again.
     pub failure: Option<Failure>,
-}
-
-/// When to reconcile again without an event.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wait {
-    /// At the resync: all inputs are watched.
-    #[default]
-    Event,
-    /// After this time, at which an action is due.
-    Timer(Duration),
-    /// At the first answer of a dependency, at the latest after this time. The step did nothing yet, so the number of
-    /// failures in a row is kept, and a reconcile request counts as unhandled.
-    Answer(Duration),
-}
-
-impl Wait {
-    /// Returns the same wait, limited to this time.
-    pub(crate) fn at_most(self, delay: Duration) -> Self {
-        match self {
-            Self::Event => Self::Timer(delay),
-            Self::Timer(earlier) => Self::Timer(earlier.min(delay)),
-            Self::Answer(earlier) => Self::Answer(earlier.min(delay)),
-        }
-    }
 }
 
 impl Progress {
@@ -222,7 +190,7 @@ impl Progress {
 }
 
 /// Returns the state of a component with this failure.
-pub fn failure_state(failure: &Failure) -> State {
+pub(crate) fn failure_state(failure: &Failure) -> State {
     use kyma_api::ErrorClass as Class;
     match (failure.class, failure.reason) {
         // Retried, since a source's answer may change; state Error until then.
@@ -250,6 +218,17 @@ pub fn failure_state(failure: &Failure) -> State {
 }
 
 /// Result of [`Component::remove`].
+///
+/// ```
+/// use kyma_sdk::Removal;
+///
+/// fn removal(left: &[&str]) -> Removal {
+///     if left.is_empty() { Removal::Done } else { Removal::waiting(format!("waiting for the deletion of {}", left.join(", "))) }
+/// }
+///
+/// assert_eq!(removal(&[]), Removal::Done);
+/// assert_ne!(removal(&["ConfigMap kyma-system/a"]), Removal::Done);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "one is made for each pass, and consumed at once")]
 pub enum Removal {

@@ -10,22 +10,36 @@ use kube::{
 };
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{FreeForm, Reason, annotations, labels};
+use kyma_controller::{
+    Brake, DeleteGate, DeleteOutcome, DeleteRequest, Events, Failure, ReconcileContext, Settings, Trigger,
+    WatchSpec, find_object, none_if_unserved, unreadable_fields,
+};
 use kyma_targets::ComponentTarget;
 use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::unreadable_fields;
-use crate::{
-    Brake, ComponentResource, Contract, DeleteGate, DeleteOutcome, DeleteRequest, Events, Failure,
-    ReconcileContext, Settings, Trigger, WatchSpec, find_object, none_if_unserved,
-    object::{Claim, claim, content_hash, covers, holds_more, is_created_by, is_protected},
-    status::StatusWriter,
-};
+use crate::contract::{ComponentResource, Contract};
+use crate::object::{Claim, claim, content_hash, covers, holds_more, is_created_by, is_protected};
+use crate::status::StatusWriter;
 
 /// One reconcile's view of a component and its target.
 ///
 /// Objects that are read or written through it on the target are watched from then on, so a change causes a
 /// reconcile.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use kyma_sdk::{ComponentResource, Context, Failure, Progress};
+///
+/// async fn install<R: ComponentResource>(context: &Context<R>, map: &ConfigMap) -> Result<Progress, Failure> {
+///     context.ensure_namespace("kyma-system").await?;
+///     context.ensure(map).await?;
+///     if context.get::<ConfigMap>(Some("kyma-system"), "license").await?.is_none() {
+///         return Ok(Progress::working("waiting for ConfigMap kyma-system/license"));
+///     }
+///     Ok(Progress::ready("1.0.0"))
+/// }
+/// ```
 pub struct Context<R: ComponentResource> {
     /// The component as the watch last showed it.
     pub resource: Arc<R>,
@@ -51,6 +65,18 @@ pub struct Context<R: ComponentResource> {
 }
 
 /// Requests reconciles of one component. Cheap to clone; may outlive the reconcile.
+///
+/// ```
+/// use kyma_sdk::{ComponentResource, Context};
+///
+/// fn wake_after<R: ComponentResource>(context: &Context<R>, work: impl FnOnce() + Send + 'static) {
+///     let waker = context.waker();
+///     std::thread::spawn(move || {
+///         work();
+///         waker.wake();
+///     });
+/// }
+/// ```
 pub struct Waker<R: ComponentResource> {
     key: ObjectRef<R>,
     trigger: Trigger<ObjectRef<R>>,

@@ -3,22 +3,28 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::ResourceExt;
+use kube::{CustomResourceExt, ResourceExt};
 use kyma_api::{
     CreatedResource, DeletionPolicy, Dependency, FreeForm, GroupKind, Manager, ModuleRef, Reason,
     ResourcePolicy, State, TargetRef, annotations, component::DeletionOrder, finalizers, kyma_owner, labels,
 };
+use kyma_controller::default_resource::RESOURCE;
+use kyma_controller::{Failure, HubResource, unreadable_fields};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ComponentResource, Failure, unreadable_fields};
-
 /// Status field with the last handled request.
 pub(crate) const HANDLED: &str = "lastHandledReconcileAt";
-/// Status field that records the default CR.
-pub(crate) const RESOURCE: &str = "resource";
 
-/// Fields that kyma-operator writes into `spec` of every component. Flatten it into your own spec.
+/// A kind that can be a component: namespaced, with the fields of [`crate::ComponentSpec`] in its spec and those
+/// of [`crate::ComponentStatus`] in its status. Implemented for every custom resource; the fields are checked when
+/// the program starts ([`kyma_api::component::check`]).
+pub trait ComponentResource: HubResource + CustomResourceExt + Serialize {}
+
+impl<T: HubResource + CustomResourceExt + Serialize> ComponentResource for T {}
+
+/// Fields that kyma-operator writes into `spec` of every component. Flatten it into your own spec; the [crate](crate) has
+/// an example.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ComponentSpec {
@@ -98,6 +104,23 @@ fn free_form(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 }
 
 /// A component of any kind, reduced to the contract.
+///
+/// ```
+/// use kyma_sdk::api::{DeletionPolicy, HelmComponent};
+/// use kyma_sdk::{Contract, Failure};
+/// use serde_json::json;
+///
+/// let component: HelmComponent = serde_json::from_value(json!({
+///     "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+///     "metadata": {"name": "greeting"},
+///     "spec": {"source": {"manifests": {"url": "https://example.org/greeting.yaml"}}, "suspend": true},
+/// }))
+/// .unwrap();
+/// let contract = Contract::of(&component)?;
+/// assert!(contract.spec.suspend);
+/// assert_eq!(contract.spec.deletion_policy, DeletionPolicy::Orphan);
+/// # Ok::<(), Failure>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Contract {
     /// Contract fields of the spec.
@@ -156,11 +179,11 @@ impl Contract {
 
 /// Effect of a component's deletion on its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeletionEffect {
+pub(crate) enum DeletionEffect {
     /// Only the finalizer is removed; everything on the target stays.
     Orphan,
     /// The module is removed from the target, as kyma-operator requested.
-    Requested(DeletionOrder),
+    Requested,
     /// A component without a Kyma: the module is removed, unless the namespace or CRD is being deleted too, which
     /// the caller has to check first.
     Standalone,
@@ -172,7 +195,7 @@ pub enum DeletionEffect {
 ///
 /// A component is managed if it has an owner reference to a Kyma or the label `kyma-name`; its deletion request
 /// must name the uid of the Kyma that owns it.
-pub fn deletion_effect<R: ComponentResource>(resource: &R, policy: DeletionPolicy) -> DeletionEffect {
+pub(crate) fn deletion_effect<R: ComponentResource>(resource: &R, policy: DeletionPolicy) -> DeletionEffect {
     if policy == DeletionPolicy::Orphan {
         return DeletionEffect::Orphan;
     }
@@ -180,7 +203,7 @@ pub fn deletion_effect<R: ComponentResource>(resource: &R, policy: DeletionPolic
     let kyma = kyma_owner(owners);
     let order = DeletionOrder::from_annotations(resource.annotations());
     match (kyma, order) {
-        (Some(kyma), Some(order)) if kyma.uid == order.kyma_uid => DeletionEffect::Requested(order),
+        (Some(kyma), Some(order)) if kyma.uid == order.kyma_uid => DeletionEffect::Requested,
         (None, None) if !resource.labels().contains_key(labels::KYMA_NAME) => DeletionEffect::Standalone,
         _ => DeletionEffect::Unproven,
     }
@@ -188,7 +211,7 @@ pub fn deletion_effect<R: ComponentResource>(resource: &R, policy: DeletionPolic
 
 /// Returns whether reconciliation is suspended, by the label `skip-reconciliation` or `spec.suspend`. A deletion is
 /// still carried out.
-pub fn is_suspended<R: ComponentResource>(resource: &R, spec: &ComponentSpec) -> bool {
+pub(crate) fn is_suspended<R: ComponentResource>(resource: &R, spec: &ComponentSpec) -> bool {
     spec.suspend || is_true(resource.labels(), labels::SKIP_RECONCILIATION)
 }
 
@@ -197,7 +220,7 @@ fn is_true(map: &BTreeMap<String, String>, key: &str) -> bool {
 }
 
 /// Returns whether `resource` has the contract's finalizer.
-pub fn has_finalizer<R: ComponentResource>(resource: &R) -> bool {
+pub(crate) fn has_finalizer<R: ComponentResource>(resource: &R) -> bool {
     resource.finalizers().iter().any(|one| one == finalizers::COMPONENT)
 }
 
@@ -272,10 +295,7 @@ mod tests {
 
     #[test]
     fn only_the_owning_kyma_can_order_a_removal() {
-        assert!(matches!(
-            deletion_effect(&owned(Some("u")), DeletionPolicy::Delete),
-            DeletionEffect::Requested(_)
-        ));
+        assert_eq!(deletion_effect(&owned(Some("u")), DeletionPolicy::Delete), DeletionEffect::Requested);
         assert_eq!(
             deletion_effect(&owned(Some("another")), DeletionPolicy::Delete),
             DeletionEffect::Unproven

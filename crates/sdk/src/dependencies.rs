@@ -17,6 +17,7 @@ use kube::api::{ApiResource, ListParams};
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt};
 use kube_runtime::reflector::ObjectRef;
+use kyma_controller::{Change, Failure, Runtime, Trigger, evaluate_on_thread, run_on_thread};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -26,8 +27,7 @@ use graph::{Graph, ListState, UnmetDependency, UnmetReason};
 pub(crate) use view::Kind;
 use view::{Node, View, kyma_of, needs};
 
-use crate::evaluation::{evaluate_on_thread, run_on_thread};
-use crate::{Change, ComponentResource, Contract, Failure, Runtime, Trigger};
+use crate::contract::{ComponentResource, Contract};
 
 /// Time until expressions about one component have to be evaluated.
 const EVALUATION_DEADLINE: Duration = Duration::from_secs(10);

@@ -20,25 +20,23 @@ use kyma_api::{
     condition::{self, Condition, Status},
     names,
 };
+use kyma_controller::{
+    Blocking, Failure, ReconcileContext, Runtime, Trigger, Wait, WatchSpec, Watches, delay_after,
+};
 use kyma_targets::{ComponentTarget, ServiceAccount, Target};
 
-use crate::{
-    Blocking, Component, ComponentResource, Context, Contract, Failure, Progress, ReconcileContext, Report,
-    Runtime, Trigger, Wait, WatchSpec, Watches,
-    backoff::delay_after,
-    component::failure_state,
-    contract::{HANDLED, is_suspended},
-    dependencies::Dependencies,
-    has_finalizer,
-    identity::{self, VerifiedTarget},
-    local::is_local_component,
-    status::{StatusWriter, WriteOutcome, ready_of},
-};
+use crate::component::{Component, Progress, failure_state};
+use crate::context::Context;
+use crate::contract::{ComponentResource, Contract, HANDLED, has_finalizer, is_suspended};
+use crate::dependencies::Dependencies;
+use crate::identity;
+use crate::identity::{VerifiedTarget, is_local_component};
+use crate::status::{Report, StatusWriter, WriteOutcome, ready_of};
 
 use depends::Dependence;
 use joined_reads::JoinedReads;
 use manager_health::FailureTimes;
-pub use rbac::component_table;
+pub(crate) use rbac::component_table;
 use uid_set::UidSet;
 pub use wiring::{ComponentProgram, drive, run_component};
 

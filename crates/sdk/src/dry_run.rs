@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use kube::ResourceExt;
+use kyma_controller::{Failure, PausedOperations, ReconcileContext, Runtime, Trigger};
 use kyma_targets::Target;
 
-use crate::{
-    Component, ComponentResource, Context, Contract, Failure, PausedOperations, ReconcileContext, Runtime,
-    Trigger,
-    driver::{owner, target_of},
-    identity,
-    status::StatusWriter,
-};
+use crate::component::Component;
+use crate::context::Context;
+use crate::contract::{ComponentResource, Contract};
+use crate::driver::{owner, target_of};
+use crate::identity;
+use crate::status::StatusWriter;
 
 impl<R: ComponentResource> Context<R> {
     /// Returns the target of a component with the same access as its reconciles. Does not record a first contact, so
@@ -28,6 +28,18 @@ impl<R: ComponentResource> Context<R> {
 
     /// Returns the context of a component's step for a dry run: reads are real, writes to the target are dry runs,
     /// and deletions are not sent.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use kyma_controller::Runtime;
+    /// use kyma_sdk::{Component, Context, Failure, Progress};
+    ///
+    /// async fn diff<C: Component>(runtime: &Runtime, component: &C, resource: C::Resource) -> Result<Progress, Failure> {
+    ///     let context = Context::dry_run(runtime, component, Arc::new(resource)).await?;
+    ///     component.install(&context).await
+    /// }
+    /// ```
     ///
     /// # Errors
     /// Errors of [`Context::resolve_target`], and if the resource names no `ServiceAccount` although a policy requires

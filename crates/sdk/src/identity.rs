@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, ResourceExt, api::Patch};
-use kyma_api::{finalizers, kyma_owner};
+use kyma_api::{finalizers, kyma_owner, labels};
+use kyma_controller::{Failure, KymaLedger, LocalTarget, Operator, Runtime, hub_apply, verdict_failure};
 use kyma_targets::{
-    Claim, Fence, KymaId, Ledger, LiveIdentity, Target, TargetError, TargetRecord, Verdict, compare, record,
-    recorded,
+    Claim, Fence, KymaId, Ledger, LiveIdentity, Target, TargetRecord, Verdict, compare, record, recorded,
 };
 use serde_json::json;
 
-use crate::{ComponentResource, Failure, Operator, Runtime, hub_apply, kyma::KymaLedger};
+use crate::contract::{ComponentResource, Contract};
 
 /// Returns the claim of a component and its recorded target, for the comparison. Pure.
 ///
@@ -82,7 +82,7 @@ pub(crate) async fn prove<R: ComponentResource>(
     Ok(VerifiedTarget { target: target.fenced(fence), recorded: written })
 }
 
-/// Records the hub as the component's target at the first contact. [`crate::local`] has checked before that no other
+/// Records the hub as the component's target at the first contact. [`is_local_component`] has checked before that no other
 /// cluster is recorded.
 async fn record_local<R: ComponentResource>(
     runtime: &Runtime,
@@ -127,11 +127,6 @@ pub(crate) fn recorded_uid<R: ComponentResource>(resource: &R) -> Option<String>
     recorded(Some(resource.annotations())).target_uid
 }
 
-/// Returns the failure for a verdict that forbids writes.
-pub fn verdict_failure(verdict: &Verdict) -> Failure {
-    TargetError::Refused(Box::new(verdict.clone())).into()
-}
-
 async fn write_record<R: ComponentResource>(
     runtime: &Runtime,
     resource: &R,
@@ -156,4 +151,30 @@ async fn write_record<R: ComponentResource>(
     written
         .map(|component| component.metadata)
         .map_err(|error| Failure::hub(&format!("record the target on {namespace}/{name}"), &error))
+}
+
+/// Reports whether the hub is the target of a component. `recorded` is the uid recorded for its target.
+///
+/// # Errors
+/// A flag says so, and the component or its Kyma has an access Secret (`AccessInvalid`), or the component is recorded with
+/// another cluster (`TargetChanged`).
+pub(crate) fn is_local_component<R: ComponentResource>(
+    runtime: &Runtime,
+    resource: &R,
+    contract: &Contract,
+    recorded: Option<&str>,
+) -> Result<bool, Failure> {
+    let kyma = resource.labels().get(labels::KYMA_NAME).map_or("", String::as_str);
+    if !runtime.settings.is_local(kyma) {
+        return Ok(false);
+    }
+    let named = contract.spec.target.kubeconfig_secret_ref.as_ref();
+    let labelled = if kyma.is_empty() { vec![] } else { runtime.access.labelled(kyma) };
+    let target = LocalTarget {
+        subject: format!("{} {}", R::kind(&()), resource.name_any()),
+        named: named.map(|named| named.name.as_str()),
+        labelled: &labelled,
+        recorded,
+    };
+    target.check(&runtime.hub_uid).map(|()| true)
 }

@@ -1,135 +1,102 @@
-//! Shared library for reconcilers of this project and of other teams.
+//! Library for teams that write the reconciler of their own kind of component.
 //!
-//! To write your own component, implement [`Component`] for your kind and make `main` one call: [`run_component`].
-//! For an operator of another form, build on the parts: [`Runtime`], [`Reconciler`], [`Access`], [`Watches`],
-//! [`Program`].
+//! Implement [`Component`] for a kind, and make `main` one call of [`run_component`]. The driver does everything else:
+//! access to targets, their identity, Pauses, dependencies, deletions, the status, and the time of the next reconcile.
+//! [`testing`] checks the result.
+//!
+//! ```no_run
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use kube::api::ObjectMeta;
+//! use kube::{CustomResource, ResourceExt};
+//! use kyma_sdk::{Component, ComponentSpec, ComponentStatus, Context, Failure, Progress, Removal, Rule};
+//! use schemars::JsonSchema;
+//! use serde::{Deserialize, Serialize};
+//!
+//! /// Greets the users of a target.
+//! #[derive(Clone, Debug, CustomResource, Serialize, Deserialize, JsonSchema)]
+//! #[kube(group = "demo.example.org", version = "v1alpha1", kind = "Greeting", namespaced)]
+//! #[kube(category = "kyma-components", status = "ComponentStatus")]
+//! struct GreetingSpec {
+//!     text: String,
+//!     #[serde(flatten)]
+//!     component: ComponentSpec,
+//! }
+//!
+//! const NAMESPACE: &str = "kyma-system";
+//! const VERBS: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
+//!
+//! struct Greeter;
+//!
+//! impl Component for Greeter {
+//!     type Resource = Greeting;
+//!
+//!     const NAME: &'static str = "greeting-component";
+//!     const VERSION: &'static str = "0.1.0";
+//!     const TARGET_RULES: &'static [Rule] = &[
+//!         Rule::new(&[""], &["namespaces"], &["get", "create"], "the namespace of the greeting"),
+//!         Rule::new(&[""], &["configmaps"], VERBS, "the greeting"),
+//!     ];
+//!
+//!     async fn install(&self, context: &Context<Greeting>) -> Result<Progress, Failure> {
+//!         let greeting = ConfigMap {
+//!             metadata: ObjectMeta {
+//!                 name: Some(context.resource.name_any()),
+//!                 namespace: Some(NAMESPACE.to_owned()),
+//!                 ..ObjectMeta::default()
+//!             },
+//!             data: Some([("greeting".to_owned(), context.resource.spec.text.clone())].into()),
+//!             ..ConfigMap::default()
+//!         };
+//!         context.ensure_namespace(NAMESPACE).await?;
+//!         context.ensure(&greeting).await?;
+//!         Ok(Progress::ready("1.0.0"))
+//!     }
+//!
+//!     async fn remove(&self, context: &Context<Greeting>) -> Result<Removal, Failure> {
+//!         let name = context.resource.name_any();
+//!         if context.remove::<ConfigMap>(Some(NAMESPACE), &name).await? {
+//!             return Ok(Removal::Done);
+//!         }
+//!         Ok(Removal::waiting(format!("waiting for the deletion of ConfigMap {NAMESPACE}/{name}")))
+//!     }
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     kyma_sdk::run_component(Greeter)
+//! }
+//! ```
+//!
+//! The crate exports at most 30 names, counting those of [`testing`]; `cargo xtask tidy` refuses more. The runtime of the
+//! driver is the crate `kyma-controller`.
 
 #![warn(missing_docs)]
 
-// A component: the trait, the contract as types, and the inputs of a step.
-mod blocking;
+// A component, its contract, and the context of a step.
 mod component;
 mod context;
 mod contract;
-mod default_resource;
+
+// The driver: it calls the steps and writes the status.
 mod dependencies;
 mod driver;
-mod expression;
+mod dry_run;
 mod identity;
-mod kyma;
-mod local;
 mod object;
 mod status;
 
-// From events to reconciles.
-mod backoff;
-mod brake;
-mod call;
-mod delete_gate;
-mod deletion_cause;
-mod deletion_request;
-mod evaluation;
-mod failure;
-mod feed;
-mod finalizer;
-mod hub_resource;
-mod hub_watch;
-mod index;
-mod informer;
-mod jitter;
-mod pauses;
-mod reconcile_context;
-mod reconciler;
-mod trigger;
-
-// The hub, targets, and what is watched on them.
-mod access;
-mod copied_secret;
-mod dry_run;
-mod hub;
-mod runtime;
-mod served;
-mod watches;
-
-// Parts of every operator's process.
-mod admin;
-mod apply_status;
-mod args;
-mod crd_check;
-mod diagnosis;
-mod events;
-mod metrics;
-mod program;
-pub mod rbac;
-mod settings;
-mod telemetry;
 pub mod testing;
-mod unreadable;
 
-pub use access::{Access, AccessChange, Revision, is_object_name, object_name};
-pub use admin::{AdminError, AdminServer, Health};
-pub use apply_status::apply_status;
-pub use args::{AccessArgs, Args, LogFormat, Mode, TokenExchangeArgs};
-pub use backoff::{delay_after, longest_delay};
-pub use blocking::{Blocker, Blockers, find_blockers};
-pub use brake::{Brake, BrakeLimit, record_names};
-pub use call::{
-    create_new, find_metadata, find_object, is_absent, is_conflict, live_metadata, none_if_absent,
-};
-pub use component::{Blocking, Component, ComponentResource, Progress, Removal, Wait, failure_state};
+pub use component::{Component, Progress, Removal};
 pub use context::{Context, Waker};
-pub use contract::{
-    ComponentSpec, ComponentStatus, Contract, DeletionEffect, deletion_effect, has_finalizer, is_suspended,
-};
-pub use copied_secret::{CopyError, check_no_access, may_be_copied};
-pub use crd_check::{CrdError, await_crds, missing_fields};
-pub use default_resource::{had_default_resource, is_created_for};
-pub use delete_gate::{Authorship, DeleteError, DeleteGate, DeleteOutcome, DeleteRequest};
-pub use deletion_cause::{is_deleted_alone, namespace_and_crds_since};
-pub use deletion_request::{DELETION_CONFIRMATION_TIMEOUT, DeletionRequest, may_be_garbage};
-pub use diagnosis::{Diagnoses, Diagnosis, TargetDiagnosis};
-pub use driver::{ComponentProgram, component_table, drive, run_component};
-pub use evaluation::{contain_panic, evaluate_on_thread, target_group};
-pub use events::Events;
-pub use expression::{EvaluationCost, Expression, ExpressionError, ExpressionResult};
-pub use failure::Failure;
-pub use feed::{FeedEvent, feed};
-pub use finalizer::{add_finalizer, patch_finalizers, remove_finalizer};
-pub use hub::{
-    HubError, client_config, describe_cause, describe_watch_cause, environment_proxy, hub_addresses,
-    hub_apply, hub_config, hub_uid, kubeconfig, read_kubeconfig, set_user_agent, with_hub_limits,
-};
-pub use hub_resource::{HubResource, decode_or_log};
-pub use hub_watch::hub_watch;
-pub use identity::verdict_failure;
-pub use index::Index;
-pub use informer::{OwnWrite, ResourceVersion, WriteThrough};
-pub use jitter::{jitter, shorten_randomly};
-pub use kyma::{KymaAccess, KymaKey, LongNames, claim_of, fence_of, record_stop, target_record};
-pub use kyma_api::condition::Condition;
-pub use local::{is_local, local_access_failure};
-pub use metrics::{MetricDescription, Metrics, MetricsError};
-pub use pauses::{PauseChanges, PausedOperations, Pauses, is_in_force, read_paused_operations};
-pub use program::{NoFlags, Program, RunError, StartError, run_program, serve};
-pub use rbac::{Guard, Rule};
-pub use reconcile_context::ReconcileContext;
-pub use reconciler::{Change, Reconciler};
-pub use runtime::{Operator, Process, Runtime};
-pub use served::{is_crd_absent, none_if_unserved};
-pub use settings::{Settings, SettingsError};
-pub use status::{Report, next_status};
-pub use telemetry::{TelemetryError, init_telemetry};
-pub use trigger::Trigger;
-pub use unreadable::unreadable_fields;
-pub use watches::{
-    Content, Implausible, Listener, ObjectEvent, WatchLimit, WatchSpec, WatchTimes, Watches, is_plausible,
-};
+pub use contract::{ComponentResource, ComponentSpec, ComponentStatus, Contract};
+pub use driver::{ComponentProgram, drive, run_component};
 
-// The versions that this crate is built with, so that components need no dependencies of their own on them.
+pub use kyma_api as api;
+pub use kyma_api::condition::Condition;
+pub use kyma_controller::rbac::{Check, Guard, Rule};
+pub use kyma_controller::{Blocking, DeleteRequest, Failure, Wait, WatchSpec};
+pub use kyma_targets::ServiceAccount;
+
+// The versions that this crate is built with.
 pub use k8s_openapi;
 pub use kube;
-pub use kyma_api as api;
-pub use kyma_targets as targets;
-pub use schemars;
-pub use serde;
-pub use serde_json;

@@ -16,30 +16,36 @@ use kyma_api::{
     FreeForm, State,
     condition::{self, Condition},
 };
+use kyma_controller::{Failure, Metrics, apply_status, is_absent};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
-use crate::{ComponentResource, Contract, Failure, Metrics, apply_status, is_absent};
+use crate::contract::{ComponentResource, Contract};
 
 use cache::StatusCache;
 use delayed::{DelayedReports, ReportSubject};
 
 /// Result of a reconcile to write to the status.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
+pub(crate) struct Report {
     /// State of the module; `None` keeps it.
-    pub state: Option<State>,
+    pub(crate) state: Option<State>,
     /// Version on the target; `None` keeps it.
-    pub version: Option<String>,
+    pub(crate) version: Option<String>,
     /// Conditions that are known now; others stay.
-    pub conditions: Vec<Condition>,
+    pub(crate) conditions: Vec<Condition>,
     /// Further fields by top-level name; `null` removes one, others stay.
-    pub fields: FreeForm,
+    pub(crate) fields: FreeForm,
 }
 
 /// Returns the status after `report`, given the previous one. Conditions keep their transition time while their
 /// status stays. Pure: the same report twice gives the same status.
-pub fn next_status(before: &FreeForm, report: &Report, generation: Option<i64>, now: &Time) -> FreeForm {
+pub(crate) fn next_status(
+    before: &FreeForm,
+    report: &Report,
+    generation: Option<i64>,
+    now: &Time,
+) -> FreeForm {
     let mut status = with_fields(before, &report.fields);
     let held = status.remove("conditions").unwrap_or_default();
     let mut conditions: Vec<metav1::Condition> = serde_json::from_value(held).unwrap_or_default();

@@ -4,8 +4,8 @@
 //! its [`ConformanceSetup`]. If these have exactly the roles of the component's table, a missing rule is a violation.
 //! [`TestOperator`] runs a component for tests of its own behaviour.
 //!
-//! [`unconnected_runtime`], [`unconnected_context`] and [`unconnected_step`] are for unit tests of an operator: they need
-//! neither a cluster nor a network.
+//! [`Context::unconnected`](crate::Context::unconnected) is for unit tests of the steps: it needs neither a cluster nor a
+//! network.
 
 mod behaviour;
 mod tables;
@@ -15,7 +15,6 @@ mod unconnected;
 pub use behaviour::{ConformanceSetup, check_behaviour};
 pub use tables::check_tables;
 pub use test_operator::TestOperator;
-pub use unconnected::{unconnected_context, unconnected_runtime, unconnected_step};
 
 /// Message about one violation of the contract.
-pub type Violation = String;
+type Violation = String;

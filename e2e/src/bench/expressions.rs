@@ -12,14 +12,14 @@ use super::{Outcome, Row};
 /// Maximum processor time of one evaluation.
 const MAX_MILLISECONDS: f64 = 20.0;
 
-/// Runs the sdk's measurement in a release build: the slowest of five evaluations of each expression.
+/// Runs the controller's measurement in a release build: the slowest of five evaluations of each expression.
 ///
 /// # Errors
 /// The measurement does not build or run.
 pub async fn expressions() -> Result<Outcome> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let run = Command::new(cargo)
-        .args(["run", "--quiet", "--release", "--package", "kyma-sdk", "--example", "expression_cost"])
+        .args(["run", "--quiet", "--release", "--package", "kyma-controller", "--example", "expression_cost"])
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .kill_on_drop(true)

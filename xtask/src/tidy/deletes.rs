@@ -8,8 +8,8 @@ use anyhow::Result;
 /// The delete gate itself, admission policies that match DELETEs, the conformance check that other teams run against their
 /// own component, and the client of dry runs, which refuses DELETEs.
 const ALLOWED: &[&str] = &[
-    "crates/sdk/src/delete_gate.rs",
-    "crates/sdk/src/rbac/guard.rs",
+    "crates/controller/src/deletion/gate.rs",
+    "crates/controller/src/rbac/guard.rs",
     "crates/sdk/src/testing/behaviour.rs",
     "crates/targets/src/client/caller.rs",
 ];
@@ -31,7 +31,10 @@ pub(super) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     for path in files.iter().filter(|path| is_checked(path)) {
         let text = fs::read_to_string(root.join(path))?;
         findings.extend(violations(&text).into_iter().map(|(line, what)| {
-            format!("{}:{line}: {what}: every DELETE goes through kyma_sdk::DeleteGate", path.display())
+            format!(
+                "{}:{line}: {what}: every DELETE goes through kyma_controller::DeleteGate",
+                path.display()
+            )
         }));
     }
     Ok(findings)
@@ -106,7 +109,7 @@ mod tests {
         assert!(checked("crates/helm-component/src/actions/hooks/objects.rs"));
         assert!(checked("crates/kymactl/src/command/migrate/klm/write.rs"));
         for path in [
-            "crates/sdk/src/delete_gate.rs",
+            "crates/controller/src/deletion/gate.rs",
             "crates/helm-component/tests/clusters/hooks.rs",
             "crates/testbed/src/cluster.rs",
             "crates/kyma-operator/src/hub/config/tests.rs",

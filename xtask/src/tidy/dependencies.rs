@@ -16,15 +16,20 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kyma-object-set", &["kyma-api", "kyma-health"]),
     ("kyma-artifacts", &["kyma-api", "kyma-tls"]),
     ("kyma-helm", &["kyma-api", "kyma-object-set", "kyma-artifacts"]),
-    ("kyma-sdk", &["kyma-api", "kyma-health", "kyma-targets"]),
-    ("kyma-connection", &["kyma-api", "kyma-targets", "kyma-sdk"]),
-    ("kyma-operator", &["kyma-api", "kyma-targets", "kyma-sdk", "kyma-connection", "kyma-object-set"]),
-    ("release-meta-syncer", &["kyma-api", "kyma-targets", "kyma-sdk", "kyma-connection", "kyma-object-set"]),
+    ("kyma-controller", &["kyma-api", "kyma-targets"]),
+    ("kyma-sdk", &["kyma-api", "kyma-controller", "kyma-health", "kyma-targets"]),
+    ("kyma-connection", &["kyma-api", "kyma-targets", "kyma-controller"]),
+    ("kyma-operator", &["kyma-api", "kyma-targets", "kyma-controller", "kyma-connection", "kyma-object-set"]),
+    (
+        "release-meta-syncer",
+        &["kyma-api", "kyma-targets", "kyma-controller", "kyma-connection", "kyma-object-set"],
+    ),
     (
         "helm-component",
         &[
             "kyma-api",
             "kyma-targets",
+            "kyma-controller",
             "kyma-sdk",
             "kyma-health",
             "kyma-object-set",
@@ -37,6 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "kyma-api",
             "kyma-targets",
+            "kyma-controller",
             "kyma-sdk",
             "kyma-health",
             "kyma-object-set",

@@ -25,14 +25,14 @@ const RULES: &[Rule] = &[
         instead: "whether an owner is a Kyma is told by kyma_api::is_kyma, by group and kind",
     },
     Rule {
-        pattern: r"serde_json::Error\|\s*(kyma_sdk::)?Failure::new\([^;]*\b(error|err|e)\b",
-        home: "crates/sdk/src/unreadable.rs",
+        pattern: r"serde_json::Error\|\s*(kyma_\w+::)?Failure::new\([^;]*\b(error|err|e)\b",
+        home: "crates/controller/src/calls/unreadable.rs",
         instead: "the words of a decoder quote values: name the fields by unreadable_fields",
     },
     Rule {
         pattern: r"\bresource_version\b[^;{}]*\.parse(::<u64>)?\(\)",
-        home: "crates/sdk/src/informer/resource_version.rs",
-        instead: "a resourceVersion is read by kyma_sdk::ResourceVersion",
+        home: "crates/controller/src/informer/resource_version.rs",
+        instead: "a resourceVersion is read by kyma_controller::ResourceVersion",
     },
 ];
 

@@ -7,8 +7,8 @@ pub(crate) mod renders;
 use std::time::Duration;
 
 use kyma_api::condition::Condition;
+use kyma_controller::Failure;
 use kyma_helm::hooks::Event;
-use kyma_sdk::Failure;
 
 use crate::actions::hooks;
 use crate::actions::hooks::state::Outcome;

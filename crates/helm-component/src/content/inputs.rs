@@ -1,9 +1,9 @@
 //! Inputs that determine a component's objects.
 
 use kyma_api::{HelmComponentSpec, InstalledValues, Reason, ReleaseRevision, ResolvedVersion, Source};
+use kyma_controller::Failure;
 use kyma_helm::values::{self, MAX_VALUES_BYTES, MergedValues};
 use kyma_object_set::IgnoredFields;
-use kyma_sdk::Failure;
 use serde_json::{Map, Value, json};
 
 use super::digest::digest;
@@ -198,7 +198,7 @@ impl Inputs {
 mod tests {
     use std::collections::BTreeMap;
 
-    use kyma_sdk::Revision;
+    use kyma_controller::Revision;
 
     use super::*;
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kyma_api::Reason;
 use kyma_artifacts::BoundedCache;
+use kyma_controller::Failure;
 use kyma_object_set::{Limits, ObjectSet};
-use kyma_sdk::Failure;
 use serde_json::{Map, Value};
 
 use super::digest;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use clap::Parser;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ApiResource;
+use kyma_controller::WatchSpec;
+use kyma_controller::testing::unconnected_runtime;
 use kyma_object_set::{Entry, Identity, Kinds};
-use kyma_sdk::WatchSpec;
-use kyma_sdk::testing::{unconnected_runtime, unconnected_step};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -46,7 +46,7 @@ impl Operator {
 
     /// Runs a step, which fails because the target serves no API. Records what a complete one would record.
     async fn install(&self, component: &HelmComponent) {
-        let context = unconnected_step::<HelmComponents>(&self.runtime, component.clone()).unwrap();
+        let context = Context::unconnected(&self.runtime, HelmComponents::NAME, component.clone()).unwrap();
         drop(self.components.install(&context).await);
         self.record_step(&context).await;
     }

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use kyma_controller::Failure;
 use kyma_health::HealthStatus;
 use kyma_object_set::drift::Drift;
 use kyma_object_set::{Identity, Inventory};
-use kyma_sdk::Failure;
 
 use crate::actions::history::due::HistoryDue;
 use crate::actions::hooks::due::HooksDue;

@@ -1,9 +1,9 @@
 //! Steps of a reconcile, and reasons for which it ends. Pure.
 
+use kyma_controller::Failure;
 use kyma_helm::hooks::Event;
 use kyma_helm::storage::ReleaseStatus;
 use kyma_object_set::Identity;
-use kyma_sdk::Failure;
 
 use crate::actions::rollback::state::RollbackAction;
 

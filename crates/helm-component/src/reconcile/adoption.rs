@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, ResourceExt};
 use kyma_api::{Adoption, FreeForm, Reason, ReleaseRecord};
+use kyma_controller::{Failure, WatchSpec, find_object};
 use kyma_helm::storage::{self, HelmRelease, ReleaseStatus, StorageError};
 use kyma_object_set::{
     Action, ApplyReport, CallError, Entry, GroupKind, Identity, Object, System, claim, helm_release,
 };
-use kyma_sdk::{Failure, WatchSpec, find_object};
 use serde_json::json;
 
 use super::apply::PARALLEL;

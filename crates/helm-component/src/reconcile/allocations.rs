@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use futures::FutureExt as _;
 use kyma_api::Reason;
+use kyma_controller::Failure;
 use kyma_object_set::apply::{ApplyReport, Refusal};
 use kyma_object_set::prune::PrunePlan;
 use kyma_object_set::{Identity, Object, ObjectSet, remove};
-use kyma_sdk::Failure;
 use serde_json::Value;
 
 use super::calls::failure;

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kyma_api::{Adopt, Digests, FreeForm, InventoryGroup, Reason};
+use kyma_controller::{Failure, ResourceVersion, WatchSpec};
 use kyma_object_set::apply::{ApplyReport, Outcome, Refusal};
 use kyma_object_set::{
     CallError, Entry, ForeignObjectPolicy, GroupKind, Identity, Inventory, Kinds, ObservedObject,
 };
-use kyma_sdk::{Failure, ResourceVersion, WatchSpec};
 use serde_json::json;
 
 use super::calls::{SERVED_DELAY, failure};

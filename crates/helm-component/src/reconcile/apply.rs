@@ -9,11 +9,11 @@ use kube::api::{ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt};
 use kyma_api::condition::{self, types};
 use kyma_api::{Adopt, HelmComponent, Reason, klm, names};
+use kyma_controller::Failure;
 use kyma_object_set::apply::{self, ApplyOptions, ApplyReport, Outcome, Refusal};
 use kyma_object_set::{
     GroupKind, Identity, IgnoredFields, Inventory, Object, ObjectSet, ObservedObject, is_autoscaler,
 };
-use kyma_sdk::Failure;
 use kyma_targets::create_namespace;
 
 use super::calls::failure;

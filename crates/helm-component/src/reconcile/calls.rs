@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use kyma_controller::Failure;
 use kyma_object_set::CallError;
-use kyma_sdk::Failure;
 
 /// Time that a kind may take from established to served, and the pause before a retry that will soon succeed.
 pub(crate) const SERVED_DELAY: Duration = Duration::from_millis(200);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kyma_api::Reason;
-use kyma_sdk::Failure;
+use kyma_controller::Failure;
 
 /// Checks that a list of the hub's components has the component that is reconciled. One that lacks it is incomplete, so
 /// it does not show that an owner is gone whose objects could be adopted or replaced.

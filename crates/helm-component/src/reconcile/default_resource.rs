@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use kube::api::{DynamicObject, ObjectMeta, PartialObjectMeta};
 use kyma_api::{CreatedResource, FreeForm, Reason, ResourcePolicy, labels};
-use kyma_object_set::{CallError, Guard, Identity, Mapping, Object, Refusal};
-use kyma_sdk::{
-    DeleteError, DeleteOutcome, DeleteRequest, Failure, create_new, find_metadata, had_default_resource,
-    is_conflict, is_created_for, none_if_unserved, unreadable_fields,
+use kyma_controller::default_resource::{had_default_resource, is_created_for};
+use kyma_controller::{
+    DeleteError, DeleteOutcome, DeleteRequest, Failure, create_new, find_metadata, is_conflict,
+    none_if_unserved, unreadable_fields,
 };
+use kyma_object_set::{CallError, Guard, Identity, Mapping, Object, Refusal};
 
 use super::calls::{SERVED_DELAY, failure};
 use crate::observe::gvk_of;

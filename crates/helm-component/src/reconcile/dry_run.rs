@@ -7,9 +7,9 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kyma_api::{CreatedResource, FreeForm, Reason};
+use kyma_controller::Failure;
 use kyma_helm::hooks::Event;
 use kyma_object_set::{DryRun, Identity, remove};
-use kyma_sdk::Failure;
 use tokio::time::Instant;
 
 use super::calls::failure;

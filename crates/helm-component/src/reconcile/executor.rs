@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use kyma_api::Reason;
-use kyma_sdk::Failure;
+use kyma_controller::Failure;
 
 use super::dry_run::DryRunState;
 use crate::actions::outcome::StepOutcome;

@@ -1,7 +1,7 @@
 //! The step that reads a previous installation of the module by a user.
 
+use kyma_controller::{Failure, WatchSpec, find_object};
 use kyma_object_set::{Action, CallError, Object};
-use kyma_sdk::{Failure, WatchSpec, find_object};
 
 use super::calls::failure;
 use crate::observe::existing_installation::{self, WorkloadPair};

@@ -7,9 +7,9 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DynamicObject, ListParams};
 use kube::{Api, ResourceExt};
+use kyma_controller::{Failure, evaluate_on_thread, target_group};
 use kyma_health::HealthStatus;
 use kyma_object_set::{Action, CallError, Entry, GroupKind, Identity};
-use kyma_sdk::{Failure, evaluate_on_thread, target_group};
 use serde_json::Value;
 
 use super::calls::failure;
@@ -86,7 +86,7 @@ impl Pass<'_> {
         for class in wanted {
             let waits = match self.state.classes.get(&class) {
                 Some(waits) => *waits,
-                None if kyma_sdk::is_object_name(&class) => match api.get_opt(&class).await {
+                None if kyma_controller::is_object_name(&class) => match api.get_opt(&class).await {
                     Ok(found) => found.is_some_and(|one| {
                         one.volume_binding_mode.as_deref() == Some(WAIT_FOR_FIRST_CONSUMER)
                     }),

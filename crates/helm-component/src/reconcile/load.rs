@@ -7,8 +7,9 @@ use std::time::Instant;
 use k8s_openapi::api::core::v1::Secret;
 use kyma_api::{Digests, HelmComponent, Reason};
 use kyma_artifacts::{Credentials, Trust};
+use kyma_controller::Failure;
 use kyma_object_set::{GroupKind, Identity};
-use kyma_sdk::{Context, Failure};
+use kyma_sdk::Context;
 
 use super::values;
 use crate::actions::{rollback, test};
@@ -241,7 +242,7 @@ pub(super) async fn credentials(
         let origin = if given.is_some() { "" } else { " (--oci-registry-cred-secret)" };
         Failure::new(Reason::SourceUnauthorized, format!("pull secret {name}{origin}: {what}"))
     };
-    if !kyma_sdk::is_object_name(name) {
+    if !kyma_controller::is_object_name(name) {
         return Err(missing("no Secret can have this name"));
     }
     let namespace = component.metadata.namespace.as_deref().unwrap_or_default();

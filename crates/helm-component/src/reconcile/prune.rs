@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::FutureExt;
 use kyma_api::{PruneBaseline, Reason};
+use kyma_controller::Failure;
 use kyma_object_set::apply::ApplyReport;
 use kyma_object_set::prune::{self, PruneBlocked, PrunePlan, PruneRequest};
 use kyma_object_set::remove::{self, Removal};
 use kyma_object_set::{Entry, Identity, Inventory, KeepReason, Object, ObjectSet, is_autoscaler};
-use kyma_sdk::Failure;
 
 use super::calls::failure;
 use crate::actions::{hooks, rollback};

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use futures::FutureExt;
 use kyma_api::{CreatedResource, Reason, ResourcePolicy};
+use kyma_controller::{Blocking, Failure, WatchSpec, find_blockers};
 use kyma_helm::hooks::Event;
 use kyma_object_set::order::DeletionStage;
 use kyma_object_set::sweep::UnlistablePolicy;
 use kyma_object_set::{Identity, Inventory, order, remove};
-use kyma_sdk::{Blocking, Failure, WatchSpec, find_blockers};
 
 use super::calls::failure;
 use crate::actions::{history, hooks};

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use kyma_api::{HelmComponent, ResolvedVersion};
-use kyma_sdk::{Context, Failure, jitter, shorten_randomly};
+use kyma_controller::{Failure, jitter, shorten_randomly};
+use kyma_sdk::Context;
 
 use super::load;
 use crate::memory::ComponentState;

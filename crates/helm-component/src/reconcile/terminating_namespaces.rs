@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kyma_api::Reason;
+use kyma_controller::Failure;
 use kyma_object_set::Identity;
 use kyma_object_set::drift::Drift;
-use kyma_sdk::Failure;
 
 use crate::namespaces::WatchedPhase;
 use crate::pass::Pass;
@@ -160,7 +160,7 @@ fn is_absent(seen: &Observed, object: &ObjectState) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use kyma_sdk::delay_after;
+    use kyma_controller::delay_after;
 
     use super::*;
 

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kyma_api::{HelmComponent, HelmComponentSpec, ValuesFromKind};
-use kyma_sdk::{Context, Failure};
+use kyma_controller::Failure;
+use kyma_sdk::Context;
 
 use crate::component_key::ComponentKey;
 use crate::hub_secrets::Additions;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kyma_api::Reason;
 use kyma_api::condition::{Condition, Status, types};
-use kyma_sdk::Failure;
+use kyma_controller::Failure;
 
 use super::words::{
     as_found_message, flapping_message, list, missing_message, silent_message, stray_message, with_left,

@@ -143,13 +143,13 @@ fn a_requeue_is_never_later_than_the_next_health_check() {
     assert_eq!(no_later(working().again_after(due * 2), due).wait, Wait::Timer(due));
     assert_eq!(no_later(working().again_after(due / 2), due).wait, Wait::Timer(due / 2));
     let stopped = |failure: Failure| no_later(Progress::stopped(failure), due).failure.unwrap();
-    let after = |failure: Failure| kyma_sdk::longest_delay(&stopped(failure));
+    let after = |failure: Failure| kyma_controller::longest_delay(&stopped(failure));
     assert_eq!(after(Failure::new(Reason::HealthTimeout, "")), Some(due));
     assert_eq!(after(Failure::new(Reason::DriftFlapping, "").retry_after(due / 2)), Some(due / 2));
     let timeout = stopped(Failure::new(Reason::TargetTimeout, ""));
     assert_eq!(timeout.at_latest, None, "its class says when");
     let forbidden = Failure::new(Reason::TargetForbidden, "");
     let late = no_later(Progress::stopped(forbidden.clone()), due * 9).failure.unwrap();
-    let first = |failure: &Failure| kyma_sdk::delay_after(failure, 1, 0.5);
+    let first = |failure: &Failure| kyma_controller::delay_after(failure, 1, 0.5);
     assert_eq!(first(&late), first(&forbidden), "it has its own pauses until then");
 }

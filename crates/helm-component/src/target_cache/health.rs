@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
+use kyma_controller::{Content, WatchSpec};
 use kyma_health::HealthStatus;
 use kyma_object_set::{GroupKind, Identity, Inventory};
-use kyma_sdk::{Content, WatchSpec};
 
 use super::target_state::{Subscription, TargetState};
 use super::verdict::Verdict;

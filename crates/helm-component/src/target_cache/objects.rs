@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use kube::core::DynamicObject;
 use kyma_api::{annotations, labels};
+use kyma_controller::{Content, ObjectEvent, OwnWrite, ResourceVersion, WatchSpec, WriteThrough};
 use kyma_health::HealthStatus;
 use kyma_object_set::{GroupKind, Identity, ObservedObject, drift};
-use kyma_sdk::{Content, ObjectEvent, OwnWrite, ResourceVersion, WatchSpec, WriteThrough};
 
 use super::WatchedObject;
 use super::index::Index;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::core::DynamicObject;
+use kyma_controller::{ObjectEvent, ResourceVersion, WatchSpec};
 use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, ObjectLocks, ObservedObject};
-use kyma_sdk::{ObjectEvent, ResourceVersion, WatchSpec};
 use kyma_targets::SecretKey;
 use parking_lot::{Mutex, MutexGuard};
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use kyma_controller::{Content, ObjectEvent, ResourceVersion, WatchSpec};
 use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, ObjectLocks, ObservedObject};
-use kyma_sdk::{Content, ObjectEvent, ResourceVersion, WatchSpec};
 
 use super::WatchedObject;
 use super::objects::{AffectedComponents, Objects};

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use kube::core::DynamicObject;
 use kyma_api::labels;
+use kyma_controller::{Content, WatchSpec};
 use kyma_health::Health;
 use kyma_object_set::GroupKind;
-use kyma_sdk::{Content, WatchSpec};
 use serde_json::Value;
 
 use crate::expressions::{Rules, is_too_large, too_large};

@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kyma_api::values::lay_over;
 use kyma_api::{Reason, ValuesFrom, ValuesFromKind};
+use kyma_controller::{CopyError, Failure, Revision};
 use kyma_helm::values::{MAX_VALUES_BYTES, PathError, set_path};
 use kyma_object_set::{Limits, ParseError, parse_map};
-use kyma_sdk::{CopyError, Failure, Revision};
 use serde_json::{Map, Value};
 
 use crate::reader::Reader;

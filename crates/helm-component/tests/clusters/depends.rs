@@ -14,7 +14,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
 use kyma_api::{HelmComponent, labels};
-use kyma_sdk::ResourceVersion;
+use kyma_controller::ResourceVersion;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use testbed::{crd_is_served, until};

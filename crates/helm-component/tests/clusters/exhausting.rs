@@ -8,7 +8,7 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use kyma_sdk::Settings;
+use kyma_controller::Settings;
 use serde_json::json;
 use testbed::{crd_is_served, until};
 

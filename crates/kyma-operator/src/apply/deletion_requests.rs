@@ -6,7 +6,7 @@ use kube::api::{DynamicObject, ObjectMeta, PartialObjectMeta, Patch, PatchParams
 use kube::{Api, ResourceExt};
 use kyma_api::component::DeletionOrder;
 use kyma_api::{DeletionPolicy, annotations, finalizers};
-use kyma_sdk::{DeleteGate, DeleteRequest, Failure, is_absent, is_conflict, live_metadata};
+use kyma_controller::{DeleteGate, DeleteRequest, Failure, is_absent, is_conflict, live_metadata};
 use serde_json::{Value, json};
 
 use super::{Authority, api_of, index_component, named, patch, resource_of};

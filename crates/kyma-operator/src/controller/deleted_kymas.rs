@@ -9,8 +9,8 @@ use kube_runtime::watcher::Event;
 use kyma_api::{Reason, finalizers, labels};
 use kyma_connection::access_of;
 use kyma_connection::testing::unverified_connection;
-use kyma_sdk::Revision;
-use kyma_sdk::testing::unconnected_context;
+use kyma_controller::Revision;
+use kyma_controller::testing::unconnected_context;
 use serde_json::json;
 
 use super::*;

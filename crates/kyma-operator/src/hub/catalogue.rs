@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use kyma_api::names;
-use kyma_sdk::KymaKey;
+use kyma_controller::KymaKey;
 
 pub(crate) mod release;
 mod subscriptions;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::api::Patch;
 use kube::{Api, Resource, ResourceExt};
 use kyma_api::{Kyma, Reason, finalizers, labels};
-use kyma_sdk::{Failure, KymaKey, hub_apply, patch_finalizers, remove_finalizer};
+use kyma_controller::{Failure, KymaKey, hub_apply, patch_finalizers, remove_finalizer};
 use serde_json::json;
 
 use crate::FIELD_MANAGER;

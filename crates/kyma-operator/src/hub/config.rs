@@ -90,7 +90,7 @@ impl Config {
 
 impl From<ModuleConfig> for Config {
     fn from(object: ModuleConfig) -> Self {
-        let is_dependent = kyma_sdk::may_be_garbage(&object.metadata);
+        let is_dependent = kyma_controller::may_be_garbage(&object.metadata);
         let spec = object.spec;
         let ConfigOverrides { module: entry, component } = spec.overrides.unwrap_or_default();
         let entry = entry.unwrap_or_default();

@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt};
 use kube_runtime::reflector::Store;
 use kube_runtime::watcher;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate};
-use kyma_sdk::{FeedEvent, HubResource, KymaKey, contain_panic, feed, hub_watch};
+use kyma_controller::{FeedEvent, HubResource, KymaKey, contain_panic, feed, hub_watch};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use kube::api::DynamicObject;
 use kyma_api::{klm, labels};
 use kyma_connection::owned_fields;
-use kyma_sdk::{KymaKey, OwnWrite, ResourceVersion, WriteThrough};
+use kyma_controller::{KymaKey, OwnWrite, ResourceVersion, WriteThrough};
 
 use crate::FIELD_MANAGER;
 use crate::hub::component::ComponentId;

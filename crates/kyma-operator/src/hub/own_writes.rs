@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use kyma_api::Kyma;
-use kyma_sdk::{KymaKey, ResourceVersion, WriteThrough};
+use kyma_controller::{KymaKey, ResourceVersion, WriteThrough};
 
 /// resourceVersions of the results of one Kyma's writes that the watch has not delivered yet.
 ///

@@ -1,7 +1,7 @@
 //! Reads whether the namespace and the CRD of hub objects exist.
 
 use jiff::Timestamp;
-use kyma_sdk::namespace_and_crds_since;
+use kyma_controller::namespace_and_crds_since;
 
 use crate::error::Error;
 use crate::state::State;

@@ -19,7 +19,7 @@ pub struct KymaArgs {
     #[arg(long, env, value_delimiter = ',')]
     pub restricted_default_modules: Vec<String>,
     /// Image-pull Secret to copy to every target; empty: none
-    #[arg(long, env, default_value = "", value_parser = kyma_sdk::object_name)]
+    #[arg(long, env, default_value = "", value_parser = kyma_controller::object_name)]
     pub skr_image_pull_secret: String,
     /// Policy for installed modules that are no longer visible to their Kyma
     #[arg(long, env, value_enum, default_value_t = VisibilityLoss::Freeze)]

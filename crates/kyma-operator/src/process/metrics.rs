@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kyma_api::{Kyma, KymaStatus};
-use kyma_sdk::{KymaKey, Metrics, MetricsError};
+use kyma_controller::{KymaKey, Metrics, MetricsError};
 
 use crate::hub::component::ComponentView;
 use klm::KlmGauges;

@@ -2,8 +2,8 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kyma_api::crds;
-use kyma_sdk::rbac::Table;
-use kyma_sdk::{Metrics, MetricsError, Operator, Program, RunError, Runtime};
+use kyma_controller::rbac::Table;
+use kyma_controller::{Metrics, MetricsError, Operator, Program, RunError, Runtime};
 
 use crate::process::args::KymaArgs;
 use crate::process::metrics::KymaMetrics;

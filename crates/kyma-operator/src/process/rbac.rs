@@ -1,7 +1,7 @@
 //! Permissions of kyma-operator and their reasons.
 
-use kyma_sdk::rbac::{Check, Table};
-use kyma_sdk::{Guard, Rule};
+use kyma_controller::rbac::{Check, Table};
+use kyma_controller::{Guard, Rule};
 
 const OPERATOR: &[&str] = &["operator.kyma-project.io"];
 const CORE: &[&str] = &[""];
@@ -103,8 +103,11 @@ const STATUS: Guard = Guard::Role("the status subresource changes neither spec n
 
 /// Returns the rules in the hub namespace. Rules for components come from aggregated roles.
 fn hub_namespace() -> Vec<Rule> {
-    let mut rules =
-        kyma_sdk::rbac::pauses(&["brake-kyma-operator", "brake-kyma-operator-mark", "pauses-kyma-operator"]);
+    let mut rules = kyma_controller::rbac::pauses(&[
+        "brake-kyma-operator",
+        "brake-kyma-operator-mark",
+        "pauses-kyma-operator",
+    ]);
     rules.extend([
         Rule::new(OPERATOR, &["kymas"], &["list", "watch"], "observe: the Kymas"),
         Rule::new(OPERATOR, &["kymas"], &["get"], "session: the fencing generation of a target"),

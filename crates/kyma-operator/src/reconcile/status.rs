@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kyma_api::{KymaStatus, MandatoryModule, State as ModuleState};
-use kyma_sdk::Wait;
+use kyma_controller::Wait;
 
 use crate::apply::PlanResult;
 use crate::decision::deletion::IgnorePolicy;

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use kyma_api::component::DeletionReason;
 use kyma_api::{Kyma, Reason, TargetRef, names};
 use kyma_connection::access_of;
-use kyma_sdk::{Failure, KymaKey, PausedOperations, Wait};
+use kyma_controller::{Failure, KymaKey, PausedOperations, Wait};
 
 use crate::apply::{self, Authority, PlanResult};
 use crate::decision::deletion::DeletionStep;

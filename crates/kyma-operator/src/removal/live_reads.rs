@@ -8,7 +8,7 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{CustomResourceExt, ResourceExt};
 use kyma_api::{Kyma, KymaStatus, labels, names};
-use kyma_sdk::{KymaKey, find_metadata, live_metadata};
+use kyma_controller::{KymaKey, find_metadata, live_metadata};
 
 use crate::decision::missing_components::MissingComponent;
 use crate::error::Error;

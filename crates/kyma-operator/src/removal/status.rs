@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kyma_api::{DeletionPolicy, Kyma, KymaStatus, MandatoryModule, Reason, State as ModuleState, labels};
-use kyma_sdk::{Failure, KymaKey};
+use kyma_controller::{Failure, KymaKey};
 
 use super::hub_writes::{StepResult, find_missing_components};
 use super::live_reads::unwatched;

@@ -5,11 +5,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{DeleteProof, Kyma, annotations, labels, names};
-use kyma_object_set::remove::{CrdContents, block_creation, unblock_kept_crd};
-use kyma_sdk::{
+use kyma_controller::{
     DeleteGate, DeleteOutcome, DeleteRequest, KymaKey, find_metadata, find_object, none_if_absent,
     remove_finalizer,
 };
+use kyma_object_set::remove::{CrdContents, block_creation, unblock_kept_crd};
 use kyma_targets::{STAMP_MANAGERS, STAMP_NAME, STAMP_NAMESPACE, Stamp, Target};
 
 use crate::error::Error;
@@ -149,7 +149,7 @@ async fn remove_stamp(kyma: &Kyma, client: &Client, gate: &DeleteGate) -> Result
 
 #[cfg(test)]
 mod tests {
-    use kyma_sdk::PausedOperations;
+    use kyma_controller::PausedOperations;
     use serde_json::{Value, json};
     use testbed::{Answer, RequestMatcher, ScriptedServer};
 

@@ -6,7 +6,7 @@ use kyma_api::{
     DeletionPolicy, KymaStatus, ModuleStatus, ModuleTemplate, PartialMeta, PendingUpgrade, ReadyView, Reason,
     ResourcePolicy, State, TrackedObject, UpgradeMode,
 };
-use kyma_sdk::Failure;
+use kyma_controller::Failure;
 
 use crate::decision::deletion::{IgnorePolicy, stays_on_target};
 use crate::decision::resolve::{Decision, Install, ModuleProblem, ResolvedModule, UpgradeWait};

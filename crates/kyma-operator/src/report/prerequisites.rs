@@ -2,7 +2,7 @@
 
 use kyma_api::Reason;
 use kyma_api::condition::{Condition, Status, types};
-use kyma_sdk::Failure;
+use kyma_controller::Failure;
 
 /// Returns the condition about the image-pull Secret on the target.
 pub(crate) fn pull_secret(result: &Result<(), Failure>) -> Condition {

@@ -1,5 +1,5 @@
 use kyma_api::ModuleStatus;
-use kyma_sdk::Failure;
+use kyma_controller::Failure;
 
 use super::*;
 

@@ -8,7 +8,7 @@ use kube::api::Patch;
 use kube::{Api, Resource, ResourceExt};
 use kyma_api::condition::{self, types};
 use kyma_api::{Kyma, KymaStatus, Reason, State as ModuleState, TargetIdentity};
-use kyma_sdk::{Failure, KymaKey, Wait, apply_status, hub_apply, is_absent};
+use kyma_controller::{Failure, KymaKey, Wait, apply_status, hub_apply, is_absent};
 use serde_json::json;
 
 use super::{own_conditions, skipped_status};

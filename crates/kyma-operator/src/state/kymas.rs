@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use kyma_sdk::{Index, KymaKey};
+use kyma_controller::{Index, KymaKey};
 
 use crate::hub::kinds::GroupKind;
 use crate::target::admission::target_policies::TargetPolicies;

@@ -1,8 +1,8 @@
 //! Tests of the state without a hub.
 
 use clap::Parser;
-use kyma_sdk::testing::unconnected_runtime;
-use kyma_sdk::{ObjectEvent, Operator, WatchSpec};
+use kyma_controller::testing::unconnected_runtime;
+use kyma_controller::{ObjectEvent, Operator, WatchSpec};
 use kyma_targets::SecretKey;
 
 use serde_json::json;

@@ -11,7 +11,7 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{Kyma, KymaStatus, labels, names};
 use kyma_connection::owned_fields;
-use kyma_sdk::{
+use kyma_controller::{
     DeleteGate, DeleteRequest, Failure, KymaKey, PausedOperations, ResourceVersion, find_object, is_plausible,
 };
 use kyma_targets::Target;

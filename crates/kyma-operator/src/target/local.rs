@@ -1,7 +1,7 @@
 //! Decides whether the hub is the target of a Kyma.
 
 use kyma_api::Kyma;
-use kyma_sdk::{Failure, KymaKey, local_access_failure};
+use kyma_controller::{Failure, KymaKey, local_access_failure};
 
 use crate::state::State;
 
@@ -11,7 +11,7 @@ use crate::state::State;
 /// If a flag makes the hub the target, but the Kyma or a component has an access Secret or another cluster on record.
 pub(crate) fn is_local(state: &State, kyma: &Kyma) -> Result<bool, Failure> {
     let key = KymaKey::of(kyma);
-    let local = kyma_sdk::is_local(&state.runtime, kyma).inspect_err(|_| {
+    let local = kyma_controller::is_local(&state.runtime, kyma).inspect_err(|_| {
         // The removal of the Secret requeues the Kyma.
         state.depends_on_secrets(&key, state.runtime.access.labelled(&key.name));
     })?;

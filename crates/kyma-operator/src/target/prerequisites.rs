@@ -1,7 +1,7 @@
 //! Image-pull Secret and admission policies, applied to a target before modules.
 
 use kyma_api::condition::Condition;
-use kyma_sdk::{Failure, PausedOperations, longest_delay};
+use kyma_controller::{Failure, PausedOperations, longest_delay};
 
 use crate::decision::resolve::ResolvedModule;
 use crate::observe::Observation;

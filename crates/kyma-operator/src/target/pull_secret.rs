@@ -6,7 +6,7 @@
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use kyma_sdk::{Failure, KymaKey, ResourceVersion, Revision, find_object};
+use kyma_controller::{Failure, KymaKey, ResourceVersion, Revision, find_object};
 
 use crate::FIELD_MANAGER;
 use crate::error::Error;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use kyma_api::{Kyma, SecretKeyRef};
 use kyma_connection::{Connection, Connector, NamespaceLabels};
-use kyma_sdk::{Content, Failure, KymaKey, ReconcileContext, Runtime, WatchSpec};
+use kyma_controller::{Content, Failure, KymaKey, ReconcileContext, Runtime, WatchSpec};
 use kyma_targets::Target;
 
 use crate::error::Error;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kube::api::DynamicObject;
 use kyma_api::{Kyma, KymaStatus, annotations, labels, limits};
-use kyma_sdk::ResourceVersion;
+use kyma_controller::ResourceVersion;
 use serde_json::{Value, json};
 
 use crate::decision::selection;

@@ -12,9 +12,9 @@ use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, Post
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, Kyma, State, finalizers, labels, names};
+use kyma_controller::rbac::Side;
+use kyma_controller::{Args, Process, Settings, StartError, serve};
 use kyma_operator::{KymaArgs, KymaOperator, rbac_table};
-use kyma_sdk::rbac::Side;
-use kyma_sdk::{Args, Process, Settings, StartError, serve};
 use serde_json::{Value, json};
 use testbed::{
     Access, AuditEvent, AuditMark, Cluster, ScriptedServer, SharedTestEnv, crd_is_served, until, until_or_why,
@@ -80,7 +80,7 @@ impl Landscape {
         let line = Line::try_parse_from(common.into_iter().chain(self.flags.iter().map(String::as_str)))?;
         let settings = Settings::resolve(line.args)?;
         // Only the first call has an effect: a process has one log.
-        kyma_sdk::init_telemetry(&settings).ok();
+        kyma_controller::init_telemetry(&settings).ok();
         let process = Process::new()?;
         let (config, started) = (self.user.config()?, process.clone());
         let work = tokio::spawn(serve(KymaOperator, line.flags, settings, config, started));

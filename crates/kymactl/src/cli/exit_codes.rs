@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Parser as _;
 use kyma_artifacts::ArtifactError;
-use kyma_sdk::{Failure, HubError, SettingsError, StartError};
+use kyma_controller::{Failure, HubError, SettingsError, StartError};
 
 use super::Cli;
 use super::tests::leaves;

@@ -7,7 +7,7 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::Args;
 use helm_component::{AccountArgs, ContentArgs, DryRunResult, Flags, HelmComponents, HubArgs};
 use kyma_api::HelmComponent;
-use kyma_sdk::Runtime;
+use kyma_controller::Runtime;
 
 use crate::{
     error::Error,

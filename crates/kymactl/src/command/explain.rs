@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use clap::Args;
 use kube::{Api, Client, api::ListParams};
 use kyma_api::Kyma;
+use kyma_controller::HubResource;
 use kyma_operator::explain::{Explanation, Sources, explain};
-use kyma_sdk::HubResource;
 
 use crate::{components, error::Error, hub::GlobalFlags, output};
 

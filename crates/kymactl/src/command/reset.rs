@@ -8,7 +8,8 @@ use kube::{
     api::{ApiResource, DynamicObject, Patch, PatchParams},
 };
 use kyma_api::{Kyma, names::TARGET_KYMA};
-use kyma_sdk::{Failure, targets::Verdict};
+use kyma_controller::Failure;
+use kyma_targets::Verdict;
 use serde_json::{Value, json};
 
 use crate::{command::target::connection::ConnectionArgs, error::Error, hub::MANAGER, output::Lines};

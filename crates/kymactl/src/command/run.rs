@@ -16,7 +16,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use kube::{Config, ResourceExt as _};
-use kyma_sdk::{LogFormat, Mode, Process, Settings, init_telemetry, with_hub_limits};
+use kyma_controller::{LogFormat, Mode, Process, Settings, init_telemetry, with_hub_limits};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::duration::duration;
@@ -37,7 +37,7 @@ const QUIET_LOG_LEVEL: &str = "warn";
 #[derive(Args)]
 pub(crate) struct Run {
     #[command(flatten)]
-    args: kyma_sdk::Args,
+    args: kyma_controller::Args,
     #[command(flatten)]
     flags: Flags,
     /// First install CRDs on the hub that are missing or older
@@ -157,7 +157,7 @@ async fn all(
     process: Process,
 ) -> Result<(), Error> {
     if install_crds {
-        crds::install(&kyma_sdk::targets::client_from(config.clone())?, false).await?;
+        crds::install(&kyma_targets::client_from(config.clone())?, false).await?;
     }
     let admin = match settings.admin_address {
         Some(address) => Some(process.serve_admin(address).await?),

@@ -6,7 +6,8 @@ mod read;
 
 use clap::Args;
 use jiff::Timestamp;
-use kyma_sdk::{Context, targets::Streams};
+use kyma_sdk::Context;
+use kyma_targets::Streams;
 
 use crate::{error::Error, output, reader::ReaderArgs};
 

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
-use kyma_sdk::may_be_garbage;
+use kyma_controller::may_be_garbage;
 
 /// Fields that show whether a deletion was requested, or caused by the garbage collector, the CRD or the namespace.
 #[derive(Clone, Debug, Default, PartialEq)]

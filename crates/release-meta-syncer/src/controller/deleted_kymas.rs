@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::condition;
 use kyma_connection::testing::unverified_connection;
-use kyma_sdk::testing::unconnected_context;
+use kyma_controller::testing::unconnected_context;
 use serde_json::json;
 
 use super::*;

@@ -1,8 +1,8 @@
 //! Tests that no entries of deleted Kymas remain.
 
 use kube_runtime::reflector;
-use kyma_sdk::testing::unconnected_runtime;
-use kyma_sdk::{ObjectEvent, Operator, WatchSpec};
+use kyma_controller::testing::unconnected_runtime;
+use kyma_controller::{ObjectEvent, Operator, WatchSpec};
 use kyma_targets::SecretKey;
 
 use super::*;

@@ -9,12 +9,12 @@ use kube::api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt};
 use kyma_api::{DeleteProof, Kyma, Reason, annotations, finalizers, labels, names};
 use kyma_connection::open_for_cleanup;
-use kyma_object_set::CREATED_BY;
-use kyma_object_set::remove::{CrdContents, block_creation, unblock_kept_crd};
-use kyma_sdk::{
+use kyma_controller::{
     DeleteGate, DeleteRequest, DeletionRequest, Failure, KymaKey, PausedOperations, Wait, find_object,
     is_local,
 };
+use kyma_object_set::CREATED_BY;
+use kyma_object_set::remove::{CrdContents, block_creation, unblock_kept_crd};
 use kyma_targets::Target;
 
 use crate::copy::{Key, Kind};

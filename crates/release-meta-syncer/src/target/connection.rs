@@ -6,7 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::ApiResource;
 use kyma_api::{Kyma, Reason, labels, names};
 use kyma_connection::{Connector, NamespaceLabels, access_of, session_lifetime};
-use kyma_sdk::{Content, Failure, KymaKey, Runtime, WatchSpec};
+use kyma_controller::{Content, Failure, KymaKey, Runtime, WatchSpec};
 use kyma_targets::Target;
 
 use crate::copy::Kind;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use kyma_connection::Connection;
+use kyma_controller::{ObjectEvent, WatchSpec};
 use kyma_object_set::drift::fingerprint;
-use kyma_sdk::{ObjectEvent, WatchSpec};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::copy::{Key, Kind};

@@ -9,8 +9,8 @@ use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, Post
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, condition, crds, labels};
-use kyma_sdk::rbac::Side;
-use kyma_sdk::{Args, Process, Program, Settings, serve};
+use kyma_controller::rbac::Side;
+use kyma_controller::{Args, Process, Program, Settings, serve};
 use parking_lot::Mutex;
 use release_meta_syncer::{Flags, ReleaseMetaSyncer};
 use serde_json::{Value, json};

@@ -2,10 +2,10 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{Reason, State, condition};
+use kyma_controller::Failure;
 
 use super::graph::{UnmetDependency, UnmetReason};
 use super::view::Node;
-use crate::Failure;
 
 /// Maximum number of names in a message.
 const MAX_LISTED_NAMES: usize = 10;

@@ -11,12 +11,13 @@ use kube::error::DiscoveryError;
 use kube::{Client, ResourceExt};
 use kube_runtime::watcher::{self, DefaultBackoff, Event};
 use kyma_api::HelmComponent;
+use kyma_controller::{describe_cause, hub_watch};
 use tokio_util::sync::CancellationToken;
 
 use super::graph::ListState;
 use super::view::{Kind, Node};
 use super::{Dependencies, MAX_WATCHED_KINDS};
-use crate::{ComponentResource, Contract, describe_cause, hub_watch};
+use crate::contract::{ComponentResource, Contract};
 
 /// A watched kind.
 pub(super) struct KindWatch {

@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
+use kyma_controller::Index;
+
 use super::view::{DependencyTarget, Kind, Node, Readiness, Requirement, View};
-use crate::Index;
 
 /// State of the list of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,9 +5,10 @@ use std::fmt;
 
 use kube::{Resource, ResourceExt, api::ObjectMeta};
 use kyma_api::{HelmComponent, condition, labels, names};
+use kyma_controller::{Expression, ExpressionResult, is_object_name};
 use serde_json::Value;
 
-use crate::{Contract, Expression, ExpressionResult, is_object_name};
+use crate::contract::Contract;
 
 /// A kind of component, in any version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,9 +1,10 @@
 //! Adds to messages about a missing right which `ServiceAccount` lacks it, and what to do. Pure.
 
 use kyma_api::Reason;
+use kyma_controller::Failure;
 use kyma_targets::ServiceAccount;
 
-use crate::{Failure, Progress, Removal};
+use crate::component::{Progress, Removal};
 
 /// Adds the `ServiceAccount` to the messages of an installation that lacked a right.
 pub(super) fn progress(

@@ -9,6 +9,13 @@ use kube::{
     discovery::Scope,
 };
 use kyma_api::{CreatedResource, FreeForm, Reason, ResourcePolicy, condition, labels};
+use kyma_controller::default_resource::{
+    Action, RESOURCE, confirmed, found, had_default_resource, has_owner, is_created_for, recorded_resource,
+};
+use kyma_controller::{
+    DeleteOutcome, DeleteRequest, Failure, WatchSpec, create_new, find_metadata, is_conflict,
+    none_if_unserved, served_kind, unreadable_fields,
+};
 use kyma_targets::{TargetError, classify};
 use serde_json::{Value, json};
 
@@ -16,16 +23,9 @@ use super::{
     Driver,
     kinds::{LATE_LOOKUP_INTERVAL, lookup_interval},
 };
-use crate::{
-    Component, ComponentResource, Context, DeleteOutcome, DeleteRequest, Failure, Progress, WatchSpec,
-    blocking::served_kind,
-    contract::RESOURCE,
-    create_new,
-    default_resource::{
-        Action, confirmed, found, had_default_resource, has_owner, is_created_for, recorded_resource,
-    },
-    find_metadata, is_conflict, none_if_unserved, unreadable_fields,
-};
+use crate::component::{Component, Progress};
+use crate::context::Context;
+use crate::contract::ComponentResource;
 
 /// Result of a pass over the default custom resource.
 enum DefaultResource {

@@ -5,12 +5,13 @@ use kyma_api::{
     Reason,
     condition::{self, Condition, Status},
 };
+use kyma_controller::Failure;
 
 use super::{Driver, Outcome, failure_condition};
-use crate::{
-    Component, Contract, Failure, Progress, Removal, Report,
-    dependencies::{DeletionBlockers, DependencyEffect, is_stale},
-};
+use crate::component::{Component, Progress, Removal};
+use crate::contract::Contract;
+use crate::dependencies::{DeletionBlockers, DependencyEffect, is_stale};
+use crate::status::Report;
 
 const DEPENDENCIES_READY: &str = condition::types::DEPENDENCIES_READY;
 

@@ -17,19 +17,21 @@ use kyma_api::{
     condition::{self, Condition, Status},
     finalizers,
 };
+use kyma_controller::{
+    Blocking, DeletionRequest, Failure, ReconcileContext, Wait, WatchSpec, add_finalizer, find_blockers,
+    live_metadata, patch_finalizers, remove_finalizer,
+};
 use serde::de::DeserializeOwned;
 
 use super::{
     Driver, Outcome, account, default_resource::LiveResource, failure_condition, nothing_blocks, reachable,
 };
-use crate::{
-    Blocking, Component, Context, Contract, DeletionRequest, Failure, Progress, ReconcileContext, Removal,
-    Report, Wait, WatchSpec, add_finalizer,
-    blocking::find_blockers,
-    contract::{DeletionEffect, deletion_effect},
-    dependencies::Kind,
-    has_finalizer, identity, live_metadata, patch_finalizers, remove_finalizer,
-};
+use crate::component::{Component, Progress, Removal};
+use crate::context::Context;
+use crate::contract::{Contract, DeletionEffect, deletion_effect, has_finalizer};
+use crate::dependencies::Kind;
+use crate::identity;
+use crate::status::Report;
 
 impl<C: Component> Driver<C> {
     /// Handles a component that is being deleted: releases it, or removes the module first.
@@ -48,7 +50,7 @@ impl<C: Component> Driver<C> {
         let policy = contract.spec.deletion_policy;
         let removes = match deletion_effect(&*resource, policy) {
             DeletionEffect::Orphan => false,
-            DeletionEffect::Requested(_) => true,
+            DeletionEffect::Requested => true,
             DeletionEffect::Standalone if self.is_hub_scope_terminating(&resource).await? => false,
             DeletionEffect::Standalone => match DeletionRequest::of(resource.meta(), Timestamp::now()) {
                 DeletionRequest::Confirmed => true,

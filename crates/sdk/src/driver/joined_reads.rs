@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt, Shared, WeakShared};
+use kyma_controller::Failure;
 use parking_lot::Mutex;
 
 use kyma_api::Reason;
-
-use crate::Failure;
 
 /// Maximum duration of a read: the hub's client has no limit of its own, and further reads wait for it.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);

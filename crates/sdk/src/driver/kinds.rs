@@ -10,9 +10,12 @@ use kyma_api::{
     GroupKind, Reason,
     condition::{self, Condition, Status},
 };
+use kyma_controller::{Failure, WatchSpec, served_kinds};
 
 use super::Driver;
-use crate::{Component, Context, Failure, Progress, WatchSpec, blocking::served, dependencies::Kind};
+use crate::component::{Component, Progress};
+use crate::context::Context;
+use crate::dependencies::Kind;
 
 const DEPENDENCIES_READY: &str = condition::types::DEPENDENCIES_READY;
 /// Time between two lookups of a kind that is missing for less than [`EARLY_LOOKUP_PERIOD`]. Discovery lags behind the
@@ -42,7 +45,7 @@ impl<C: Component> Driver<C> {
                 .then(|| Lookup { condition: judge(&kinds, Ok(vec![])), again: LOOKUP_INTERVAL });
         }
         context.watch(WatchSpec::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&())));
-        let condition = judge(&kinds, served(&context.target.client(), &kinds).await);
+        let condition = judge(&kinds, served_kinds(&context.target.client(), &kinds).await);
         let again = lookup_interval(self.reported(context, DEPENDENCIES_READY).as_ref(), Timestamp::now());
         Some(Lookup { condition, again })
     }

@@ -15,6 +15,8 @@ use kube::{
 };
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{GroupKind, Manager, Reason, State, condition};
+use kyma_controller::default_resource::has_owner;
+use kyma_controller::{Failure, WatchSpec, is_object_name, served_kind};
 use kyma_health::{Health, HealthStatus};
 use parking_lot::Mutex;
 
@@ -23,10 +25,9 @@ use super::{
     default_resource::watch_spec,
     kinds::{self, LATE_LOOKUP_INTERVAL, LOOKUP_INTERVAL, lookup_interval},
 };
-use crate::{
-    Component, ComponentResource, Context, Failure, Progress, WatchSpec, blocking::served_kind,
-    default_resource::has_owner, is_object_name,
-};
+use crate::component::{Component, Progress};
+use crate::context::Context;
+use crate::contract::ComponentResource;
 
 /// Time for which a failure must last before it counts, as helm-component's `--unhealthy-after-seconds` by default.
 const FAILURE_GRACE: SignedDuration = SignedDuration::from_secs(30);

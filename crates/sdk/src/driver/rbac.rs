@@ -1,12 +1,11 @@
 //! RBAC table of a component: the driver's rules and the component's own.
 
 use kube::{CustomResourceExt, Resource, ResourceExt};
+use kyma_controller::rbac::{COMPONENT_METADATA, Table, pauses};
+use kyma_controller::{Guard, Rule};
 
-use crate::{
-    Component, Guard, Rule,
-    dependencies::Kind,
-    rbac::{COMPONENT_METADATA, Table, pauses},
-};
+use crate::component::Component;
+use crate::dependencies::Kind;
 
 /// Leaks a text, since tables hold `&'static str`.
 fn word(text: String) -> &'static str {
@@ -18,7 +17,7 @@ fn words(texts: Vec<&'static str>) -> &'static [&'static str] {
 }
 
 /// Returns the table of one component. Call it once: it leaks the names of the kind.
-pub fn component_table<C: Component>() -> Table {
+pub(crate) fn component_table<C: Component>() -> Table {
     let group = words(vec![word(C::Resource::group(&()).into_owned())]);
     let plural = word(C::Resource::plural(&()).into_owned());
     let status = words(vec![word(format!("{plural}/status"))]);

@@ -6,28 +6,43 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{CustomResourceExt, Resource, ResourceExt};
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{Reason, names};
+use kyma_controller::default_resource::RESOURCE;
+use kyma_controller::rbac::Table;
+use kyma_controller::{
+    AccessChange, Change, Index, Listener, NoFlags, ObjectEvent, Operator, Program, Reconciler, RunError,
+    Runtime, Trigger, WatchSpec, Watches, run_program,
+};
 use kyma_targets::SecretKey;
 use parking_lot::Mutex;
 
 use super::{Driver, FailureTimes, JoinedReads, UidSet};
-use crate::{
-    AccessChange, Change, Component, Contract, Index, Listener, NoFlags, ObjectEvent, Operator, Program,
-    Reconciler, RunError, Runtime, Trigger, WatchSpec, Watches,
-    contract::{HANDLED, RESOURCE},
-    dependencies::Dependencies,
-    program::run_program,
-    rbac::Table,
-    status::StatusWriter,
-};
+use crate::component::Component;
+use crate::contract::{ComponentResource, Contract, HANDLED};
+use crate::dependencies::Dependencies;
+use crate::status::StatusWriter;
 
 /// Runs the whole `main` of a component.
 ///
-/// Provides the commands `run`, `crd`, `rbac`, `reasons` and `version`; see [`crate::run_program`] for exit codes.
+/// Provides the commands `run`, `crd`, `rbac`, `reasons`, `metrics` and `version`; see [`run_program`] for exit codes. The
+/// [crate](crate) has an example.
 pub fn run_component<C: Component>(component: C) -> ExitCode {
     run_program(ComponentProgram(component))
 }
 
-/// The program around a component, for processes that run several ([`crate::serve`]).
+/// The program around a component, for processes that run several ([`kyma_controller::serve`]).
+///
+/// ```
+/// use kube::Config;
+/// use kyma_controller::{NoFlags, Process, Settings, StartError, serve};
+/// use kyma_sdk::{Component, ComponentProgram};
+///
+/// async fn run_both(one: impl Component, other: impl Component, hub: Config) -> Result<(), StartError> {
+///     let (process, settings) = (Process::new()?, Settings::for_command("kcp-system", "kyma-system"));
+///     let one = serve(ComponentProgram(one), NoFlags {}, settings.clone(), hub.clone(), process.clone());
+///     let other = serve(ComponentProgram(other), NoFlags {}, settings, hub, process);
+///     tokio::try_join!(one, other).map(drop)
+/// }
+/// ```
 pub struct ComponentProgram<C>(pub C);
 
 impl<C: Component> Program for ComponentProgram<C> {
@@ -58,6 +73,15 @@ impl<C: Component> Program for ComponentProgram<C> {
 type ComponentIndex<R> = Arc<Mutex<Index<String, ObjectRef<R>>>>;
 
 /// Reconciles all components of a kind until the process shuts down.
+///
+/// ```
+/// use kyma_controller::Runtime;
+/// use kyma_sdk::{Component, drive};
+///
+/// async fn run<C: Component>(component: C, runtime: Runtime) {
+///     drive(component, runtime).await;
+/// }
+/// ```
 pub async fn drive<C: Component>(component: C, runtime: Runtime) {
     let reconciler = Reconciler::<C::Resource>::new(&runtime);
     let driver = Arc::new(driver(component, runtime, reconciler.trigger()));
@@ -227,7 +251,7 @@ fn requeue_on_access_change<R>(
 }
 
 /// Indexes a component by the name of its access Secret, and by name and key, which identify one target.
-fn index_component<R: crate::ComponentResource>(
+fn index_component<R: ComponentResource>(
     by_secret: &ComponentIndex<R>,
     by_target: &ComponentIndex<R>,
     resource: &R,

@@ -6,9 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::FreeForm;
+use kyma_controller::{OwnWrite, ResourceVersion, WriteThrough};
 
-use crate::informer::{OwnWrite, ResourceVersion, WriteThrough};
-use crate::{ComponentResource, Contract};
+use crate::contract::{ComponentResource, Contract};
 
 /// Written statuses that the watch does not show yet or the running reconcile has not seen, and the objects that had
 /// a status.

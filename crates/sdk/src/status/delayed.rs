@@ -9,7 +9,7 @@ use kube_runtime::reflector::ObjectRef;
 use kyma_api::{FreeForm, Reason, condition};
 
 use super::{Report, next_status};
-use crate::{ComponentResource, contract::HANDLED};
+use crate::contract::{ComponentResource, HANDLED};
 
 /// Maximum delay, counted from the first report that was not written.
 const MAX_WRITE_DELAY: Duration = Duration::from_secs(1);

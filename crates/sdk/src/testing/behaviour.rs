@@ -14,11 +14,14 @@ use kube::{
     runtime::wait::{Condition, await_condition},
 };
 use kyma_api::{State, condition, finalizers, labels, names};
+use kyma_controller::{NoFlags, Process, RunError, serve};
 use serde_json::{Value, json};
 
 use super::Violation;
 use super::test_operator::settings;
-use crate::{Component, ComponentProgram, Contract, NoFlags, Process, RunError, program::serve};
+use crate::component::Component;
+use crate::contract::Contract;
+use crate::driver::ComponentProgram;
 
 /// Clusters and flags for the checks of a component.
 #[derive(Clone)]
@@ -48,6 +51,20 @@ const NAME: &str = "conformance";
 /// - A component that never installed anything can be deleted.
 ///
 /// The CRD is installed and the roles of the table are granted by the caller.
+///
+/// ```
+/// use std::error::Error;
+///
+/// use kyma_sdk::Component;
+/// use kyma_sdk::testing::{ConformanceSetup, check_behaviour};
+/// use serde_json::json;
+///
+/// async fn check<C: Component>(component: C, setup: &ConformanceSetup) -> Result<(), Box<dyn Error + Send + Sync>> {
+///     let violations = check_behaviour(component, json!({"text": "Hello"}), setup).await?;
+///     assert_eq!(violations, [""; 0]);
+///     Ok(())
+/// }
+/// ```
 ///
 /// # Errors
 /// A flag cannot be used, or a call of an administrator fails.

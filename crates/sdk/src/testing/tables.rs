@@ -3,11 +3,22 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition as Crd;
 use kube::{CustomResourceExt, Resource};
 use kyma_api::component::{self, COMPONENT_CATEGORY};
+use kyma_controller::Rule;
 
 use super::Violation;
-use crate::{Component, Rule, component_table};
+use crate::component::Component;
+use crate::driver::component_table;
 
 /// Returns the violations of the rules for CRD, name, version and RBAC table.
+///
+/// ```
+/// use kyma_sdk::Component;
+/// use kyma_sdk::testing::check_tables;
+///
+/// fn assert_valid_tables<C: Component>() {
+///     assert_eq!(check_tables::<C>(), [""; 0]);
+/// }
+/// ```
 pub fn check_tables<C: Component>() -> Vec<Violation> {
     let mut found = vec![];
     let version = C::Resource::version(&());

@@ -2,13 +2,29 @@
 
 use clap::Parser;
 use kube::Config;
+use kyma_controller::{Args, MetricsError, NoFlags, Process, Settings, StartError, serve};
 use tokio::task::JoinHandle;
 
-use crate::{
-    Args, Component, ComponentProgram, MetricsError, NoFlags, Process, Settings, StartError, program::serve,
-};
+use crate::component::Component;
+use crate::driver::ComponentProgram;
 
 /// A component that runs inside of a test, as the command `run` of its binary does.
+///
+/// ```
+/// use std::error::Error;
+///
+/// use kube::Config;
+/// use kyma_sdk::Component;
+/// use kyma_sdk::testing::TestOperator;
+///
+/// async fn test<C: Component>(component: C, hub: Config) -> Result<(), Box<dyn Error>> {
+///     let flags = ["--hub-namespace=test", "--allow-loopback-targets"].map(str::to_owned);
+///     let operator = TestOperator::start(component, &flags, hub)?;
+///     // Create objects of the kind here, and wait until they are Ready.
+///     operator.stop().await?;
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug)]
 pub struct TestOperator {
     process: Process,

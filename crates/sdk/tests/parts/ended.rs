@@ -11,8 +11,9 @@ use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
-use kyma_sdk::api::{HelmComponent, crds};
-use kyma_sdk::{Component, Context, Failure, Mode, Progress, Removal, Rule, Waker, drive};
+use kyma_api::{HelmComponent, crds};
+use kyma_controller::{Failure, Mode, Rule};
+use kyma_sdk::{Component, Context, Progress, Removal, Waker, drive};
 use serde_json::json;
 use testbed::{Cluster, EventDelivery, InterceptedRequest, ScriptedServer, disorder_events, until};
 

@@ -1,7 +1,7 @@
 //! Decides when the release is recorded as Helm does. Pure.
 
+use kyma_controller::Failure;
 use kyma_helm::storage::ReleaseStatus;
-use kyma_sdk::Failure;
 
 use crate::plan::step::{Step, StopReason};
 

@@ -1,6 +1,6 @@
 //! Progress of the release record in one pass. Pure.
 
-use kyma_sdk::Failure;
+use kyma_controller::Failure;
 
 /// Progress of the release record in one pass.
 #[derive(Debug, Default)]

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ListParams, ObjectList, ObjectMeta, PartialObjectMeta, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use kyma_api::{ReleaseRecord, annotations};
+use kyma_controller::{Failure, find_object, none_if_absent};
 use kyma_helm::storage::{self, ReleaseStatus};
-use kyma_sdk::{Failure, find_object, none_if_absent};
 
 use super::shared_lists::Releases;
 use crate::blocking::run_blocking;

@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ApiResource, PostParams};
 use kube::{Api, ResourceExt};
 use kyma_api::{Reason, ReleaseRecord, annotations};
+use kyma_controller::{DeleteError, DeleteRequest, Failure};
 use kyma_helm::storage::{self, ReleaseStatus, Revision};
-use kyma_sdk::{DeleteError, DeleteRequest, Failure};
 
 use super::observe::is_enabled;
 use super::records::{

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kyma_artifacts::{BoundedCache, SingleFlight};
-use kyma_sdk::Failure;
+use kyma_controller::Failure;
 use kyma_targets::{SecretKey, ServiceAccount};
 
 /// Maximum number of lists: a rollout over a fleet requests one for each target.

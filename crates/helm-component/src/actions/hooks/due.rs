@@ -1,7 +1,7 @@
 //! Decides on the next step for the hooks of a release. Pure.
 
+use kyma_controller::Failure;
 use kyma_helm::hooks::Event;
-use kyma_sdk::Failure;
 
 use crate::plan::step::StopReason;
 

@@ -4,9 +4,9 @@ use k8s_openapi::api::core::v1::Event;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use kyma_api::Hooks;
+use kyma_controller::Failure;
 use kyma_helm::hooks::{self, HookState};
 use kyma_object_set::Identity;
-use kyma_sdk::Failure;
 
 /// Maximum number of events of one Job that are read.
 const MAX_EVENTS: u32 = 100;

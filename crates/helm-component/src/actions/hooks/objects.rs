@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams, PropagationPolicy};
 use kyma_api::{DeleteProof, Reason, annotations, labels, needs_delete_proof};
+use kyma_controller::{Authorship, DeleteRequest, Failure, WatchSpec, unreadable_fields};
 use kyma_helm::hooks::{self, Hook, LiveHook, end};
 use kyma_object_set::{Action, CallError, Entry, GroupKind, Guard, Identity, Mapping};
-use kyma_sdk::{Authorship, DeleteRequest, Failure, WatchSpec, unreadable_fields};
 use serde_json::{Value, json};
 
 use crate::pass::Pass;
@@ -159,9 +159,11 @@ impl<'p> HookObject<'p> {
         match pass.context.delete_gate().carry_out(&pass.cluster.client, &request).await {
             Ok(_) => Ok(()),
             // The object was replaced meanwhile, so the delete policy does not apply to it. The next read shows it.
-            Err(kyma_sdk::DeleteError::Call(kube::Error::Api(status))) if status.is_conflict() => Ok(()),
-            Err(kyma_sdk::DeleteError::Refused(failure)) => Err(failure),
-            Err(kyma_sdk::DeleteError::Call(error)) => {
+            Err(kyma_controller::DeleteError::Call(kube::Error::Api(status))) if status.is_conflict() => {
+                Ok(())
+            }
+            Err(kyma_controller::DeleteError::Refused(failure)) => Err(failure),
+            Err(kyma_controller::DeleteError::Call(error)) => {
                 Err(failure(&CallError::new(Action::Delete, Some(&self.identity), error)))
             }
         }

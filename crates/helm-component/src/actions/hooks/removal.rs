@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use kyma_api::{HookPolicy, Hooks, Reason, RollbackTarget};
+use kyma_controller::Failure;
 use kyma_helm::hooks::{self, Event, Hook};
-use kyma_sdk::Failure;
 
 use super::observe::loaded_release;
 use super::run::{checkpoint_record, run};

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kyma_api::{ErrorClass, FreeForm, HookPhase, Hooks, Reason};
+use kyma_controller::Failure;
 use kyma_helm::hooks::{self, DeletePolicy, Event, Hook, HookAction, HookState, LiveHook};
-use kyma_sdk::Failure;
 use serde_json::json;
 
 use super::job_events::state_from_events;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kyma_api::{Hooks, labels};
+use kyma_controller::{Content, WatchSpec};
 use kyma_helm::hooks::{self, Hook};
 use kyma_object_set::GroupKind;
-use kyma_sdk::{Content, WatchSpec};
 
 use super::watches::HookRunSpec;
 use crate::pass::Pass;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use kube::ResourceExt;
 use kube::core::DynamicObject;
 use kyma_api::{annotations, labels};
+use kyma_controller::{ObjectEvent, Process, WatchSpec, Watches};
 use kyma_helm::hooks::{self, HookState};
 use kyma_object_set::{GroupKind, Identity};
-use kyma_sdk::{ObjectEvent, Process, WatchSpec, Watches};
 use kyma_targets::{ComponentTarget, SecretKey};
 use parking_lot::Mutex;
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kyma_api::condition::{self, Condition, Status, types};
 use kyma_api::{FailedRevision, Reason, RollbackTarget};
-use kyma_sdk::{Failure, Progress};
+use kyma_controller::Failure;
+use kyma_sdk::Progress;
 
 use super::failed_revision::{self, time_until_retry};
 use super::observe::active_target;
@@ -111,7 +112,7 @@ fn reported<'a>(
 
 #[cfg(test)]
 mod tests {
-    use kyma_sdk::{delay_after, longest_delay};
+    use kyma_controller::{delay_after, longest_delay};
 
     use super::*;
 

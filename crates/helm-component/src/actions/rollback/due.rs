@@ -1,7 +1,7 @@
 //! Decides which step of a rollback is due. Pure.
 
 use kyma_api::{ErrorClass, Reason};
-use kyma_sdk::Failure;
+use kyma_controller::Failure;
 
 use super::state::{ObservedRollback, RollbackAction, RollbackState};
 use crate::plan::observed::Observed;

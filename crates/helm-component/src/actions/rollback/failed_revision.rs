@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kyma_api::{Backoff, FailedRevision, HelmComponentSpec, Reason, RollbackTarget, Source};
-use kyma_sdk::Failure;
+use kyma_controller::Failure;
 use serde_json::json;
 
 use crate::content;

@@ -1,6 +1,6 @@
 //! Progress of a rollback in one pass. Pure.
 
-use kyma_sdk::Failure;
+use kyma_controller::Failure;
 
 /// Progress of a rollback in one pass.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use kyma_api::{Digests, FailedRevision, FreeForm, Reason, RollbackTarget};
-use kyma_sdk::Failure;
+use kyma_controller::Failure;
 use serde_json::json;
 
 use super::failed_revision::{self, attempt_digest, time_until_retry};

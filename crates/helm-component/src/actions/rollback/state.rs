@@ -1,6 +1,6 @@
 //! State and steps of a rollback. Pure.
 
-use kyma_sdk::Failure;
+use kyma_controller::Failure;
 
 /// State of a rollback.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The rollback target in the release store.
 
 use kyma_api::{Digests, FreeForm, RollbackTarget};
-use kyma_sdk::Failure;
+use kyma_controller::Failure;
 use serde_json::json;
 
 use super::observe::version_of;

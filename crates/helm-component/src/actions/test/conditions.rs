@@ -2,7 +2,7 @@
 
 use kyma_api::condition::{Condition, Status, types};
 use kyma_api::{HookPhase, Hooks, Reason};
-use kyma_sdk::Failure;
+use kyma_controller::Failure;
 
 use crate::actions::hooks::state::Outcome;
 use crate::report::words::list;

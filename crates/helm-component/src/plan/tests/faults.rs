@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kyma_sdk::delay_after;
+use kyma_controller::delay_after;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 use kyma_api::labels;
+use kyma_controller::ObjectEvent;
 use kyma_object_set::Entry;
-use kyma_sdk::ObjectEvent;
 use serde_json::json;
 
 use super::super::store::Store;

@@ -1,6 +1,6 @@
 use kube::api::ApiResource;
 use kyma_api::labels;
-use kyma_sdk::Content;
+use kyma_controller::Content;
 use serde_json::{Value, json};
 
 use super::*;

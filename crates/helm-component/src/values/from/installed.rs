@@ -75,7 +75,7 @@ fn contains(all: &[InstalledValues], entry: &InstalledValues) -> bool {
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
     use kyma_api::Reason;
-    use kyma_sdk::Failure;
+    use kyma_controller::Failure;
     use serde_json::json;
 
     use super::super::layer;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use regex::Regex;
 
 const ERRORS: &str = "crates/object-set/src/error/tests.rs";
-const BACKOFF: &str = "crates/sdk/src/backoff.rs";
+const BACKOFF: &str = "crates/controller/src/reconciler/backoff.rs";
 const HERE: &str = "crates/helm-component/tests/clusters/failures.rs";
 const DAILY: &str = "crates/helm-component/tests/clusters/daily.rs";
 const ANSWERS: &str = "crates/targets/tests/faults/answers.rs";

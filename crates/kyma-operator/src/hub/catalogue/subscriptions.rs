@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use kyma_api::names;
-use kyma_sdk::{Index, KymaKey};
+use kyma_controller::{Index, KymaKey};
 
 /// Channel and versions that one module of a Kyma depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]

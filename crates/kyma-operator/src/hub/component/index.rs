@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
-use kyma_sdk::{KymaKey, WriteThrough};
+use kyma_controller::{KymaKey, WriteThrough};
 
 use super::{ComponentView, TemplateRecords};
 use crate::hub::kinds::GroupKind;

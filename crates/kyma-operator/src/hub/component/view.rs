@@ -9,7 +9,7 @@ use kyma_api::{
     finalizers, kyma_owner, labels, names,
 };
 use kyma_connection::owned_fields;
-use kyma_sdk::{KymaKey, ResourceVersion};
+use kyma_controller::{KymaKey, ResourceVersion};
 use serde::Deserialize;
 use serde_json::Value;
 

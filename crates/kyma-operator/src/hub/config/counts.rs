@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kyma_api::{FleetCount, Reason};
-use kyma_sdk::KymaKey;
+use kyma_controller::KymaKey;
 
 use super::EffectiveEntry;
 

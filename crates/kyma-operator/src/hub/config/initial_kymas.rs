@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use kyma_sdk::KymaKey;
+use kyma_controller::KymaKey;
 
 /// Maximum time after the first list for which incomplete counts are not reported. A Kyma has no decision while its
 /// target is unreachable.

@@ -1,7 +1,7 @@
 //! A CEL rule for entries, evaluated within limits.
 
 use kyma_api::ConfigRule;
-use kyma_sdk::{Expression, ExpressionError as RuleError, ExpressionResult};
+use kyma_controller::{Expression, ExpressionError as RuleError, ExpressionResult};
 use serde_json::Value;
 
 /// Name of the entry in expressions.

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use kyma_api::Reason;
-use kyma_sdk::KymaKey;
+use kyma_controller::KymaKey;
 use serde_json::{Value, json};
 
 use super::*;

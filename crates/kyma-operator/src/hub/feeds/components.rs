@@ -10,7 +10,7 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube_runtime::watcher;
 use kyma_api::labels;
-use kyma_sdk::{hub_watch, is_crd_absent};
+use kyma_controller::{hub_watch, is_crd_absent};
 
 use super::{FirstListSender, signal_first_list};
 use crate::hub::component::{ComponentId, ComponentKind, ComponentView};

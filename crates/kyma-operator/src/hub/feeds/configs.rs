@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use kube_runtime::reflector::{ObjectRef, Store};
 use kyma_api::{Kyma, ModuleConfig};
-use kyma_sdk::{FeedEvent, KymaKey, feed};
+use kyma_controller::{FeedEvent, KymaKey, feed};
 use tokio::time::{Instant, sleep_until};
 
 use super::{FirstListSender, signal_first_list};

@@ -10,7 +10,7 @@ use kube::api::DynamicObject;
 use kube_runtime::reflector::Store;
 use kube_runtime::watcher::{self, Event};
 use kyma_api::{Kyma, klm};
-use kyma_sdk::{KymaKey, hub_watch};
+use kyma_controller::{KymaKey, hub_watch};
 
 use super::components::is_denied;
 use crate::hub::mirror::ObservedManifest;

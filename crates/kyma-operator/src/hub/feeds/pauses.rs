@@ -9,7 +9,7 @@ use kube::core::Selector;
 use kube::{Api, ResourceExt};
 use kyma_api::condition::{self, Condition, Status, types};
 use kyma_api::{Pause, PauseStatus, Reason};
-use kyma_sdk::{apply_status, is_in_force};
+use kyma_controller::{apply_status, is_in_force};
 use serde_json::json;
 
 use crate::FIELD_MANAGER;

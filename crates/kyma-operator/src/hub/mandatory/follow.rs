@@ -8,7 +8,7 @@ use kube::{Api, CustomResourceExt, ResourceExt};
 use kube_runtime::reflector::Store;
 use kyma_api::Kyma;
 use kyma_api::{ModuleReleaseMeta, Reason, finalizers};
-use kyma_sdk::{
+use kyma_controller::{
     DeletionRequest, Failure, KymaKey, Reconciler, Wait, add_finalizer, patch_finalizers, remove_finalizer,
 };
 

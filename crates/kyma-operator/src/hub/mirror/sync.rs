@@ -3,7 +3,7 @@
 use kube::Api;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kyma_api::klm;
-use kyma_sdk::{Failure, KymaKey, ResourceVersion};
+use kyma_controller::{Failure, KymaKey, ResourceVersion};
 use serde_json::json;
 
 use super::plan::{self, DesiredManifest};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use kyma_api::{Kyma, KymaStatus, State, annotations, labels};
-use kyma_sdk::{KymaKey, Metrics, MetricsError};
+use kyma_controller::{KymaKey, Metrics, MetricsError};
 use parking_lot::Mutex;
 use prometheus::{GaugeVec, IntGauge, Opts};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kyma_api::{KymaStatus, State};
-use kyma_sdk::{KymaKey, Metrics, MetricsError};
+use kyma_controller::{KymaKey, Metrics, MetricsError};
 use parking_lot::Mutex;
 use prometheus::{HistogramOpts, HistogramVec, IntGaugeVec, Opts};
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kube::api::ObjectMeta;
 use kyma_api::{ResourceRule, annotations, labels, names};
-use kyma_sdk::KymaKey;
+use kyma_controller::KymaKey;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 

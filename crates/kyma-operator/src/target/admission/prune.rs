@@ -34,7 +34,7 @@ impl PruneScope<'_> {
 #[cfg(test)]
 mod tests {
     use kyma_api::{ModuleConfig, Reason, annotations, labels, names};
-    use kyma_sdk::Failure;
+    use kyma_controller::Failure;
     use serde_json::json;
 
     use super::*;

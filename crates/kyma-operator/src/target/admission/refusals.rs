@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kube::api::ObjectMeta;
 use kyma_api::{Reason, labels, names};
-use kyma_sdk::Failure;
+use kyma_controller::Failure;
 
 use super::policy::{Body, Id};
 use crate::hub::config::{self, RuleRefusals};

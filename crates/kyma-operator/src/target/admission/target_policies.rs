@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use kyma_sdk::{ResourceVersion, WriteThrough};
+use kyma_controller::{ResourceVersion, WriteThrough};
 
 use super::policy::Id;
 

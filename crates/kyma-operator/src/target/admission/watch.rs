@@ -2,7 +2,7 @@
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use kyma_sdk::{KymaKey, ObjectEvent, ResourceVersion, WatchSpec};
+use kyma_controller::{KymaKey, ObjectEvent, ResourceVersion, WatchSpec};
 
 use super::policy::Id;
 use super::target_policies::Versions;

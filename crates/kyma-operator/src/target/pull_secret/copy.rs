@@ -6,7 +6,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kyma_api::{Reason, annotations, labels, names};
-use kyma_sdk::{CopyError, Failure, KymaKey, may_be_copied};
+use kyma_controller::{CopyError, Failure, KymaKey, may_be_copied};
 
 /// Types of image-pull Secrets and their keys.
 const SECRET_TYPES: [(&str, &str); 2] =

@@ -1,6 +1,6 @@
 //! Tracks whether a target has the current image-pull Secret. Pure.
 
-use kyma_sdk::{ResourceVersion, Revision, WriteThrough};
+use kyma_controller::{ResourceVersion, Revision, WriteThrough};
 
 /// The last copy of the Secret to one target, with the revision of the hub's Secret. The watch shows one object.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ApiResource, DynamicObject};
-use kyma_sdk::{KymaKey, ObjectEvent, ResourceVersion, WatchSpec};
+use kyma_controller::{KymaKey, ObjectEvent, ResourceVersion, WatchSpec};
 
 use crate::state::State;
 

@@ -2,7 +2,7 @@
 
 use kyma_api::{Kyma, crds, names};
 use kyma_connection::{ensure_crd, ensure_namespace};
-use kyma_sdk::{Failure, KymaKey, Runtime};
+use kyma_controller::{Failure, KymaKey, Runtime};
 use kyma_targets::Target;
 
 use crate::state::State;

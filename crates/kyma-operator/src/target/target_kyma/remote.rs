@@ -1,6 +1,6 @@
 //! Tracks a target's Kyma by watch events and results of writes.
 
-use kyma_sdk::{ResourceVersion, WriteThrough};
+use kyma_controller::{ResourceVersion, WriteThrough};
 
 use super::TargetKyma;
 

@@ -4,7 +4,7 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Resource};
 use kyma_api::{Kyma, KymaStatus, Selection};
 use kyma_connection::Connection;
-use kyma_sdk::{KymaKey, create_new, is_conflict};
+use kyma_controller::{KymaKey, create_new, is_conflict};
 use serde_json::{Value, json};
 
 use super::{NAME, TargetKyma, annotations_for, has_owner_metadata, has_status, labels_for, status_for};

@@ -65,7 +65,7 @@ impl Flux {
         let config = self.hub.config().await?;
         let own = || (!self.all_namespaces).then(|| config.default_namespace.clone());
         let namespace = self.releases_in().map(str::to_owned).or_else(own);
-        let flux = read::Flux::new(kyma_sdk::targets::client_from(config)?).await?;
+        let flux = read::Flux::new(kyma_targets::client_from(config)?).await?;
         let mut releases = flux.releases(namespace.as_deref()).await?;
         releases.retain(|release| self.is_meant(release));
         self.ensure_all_named(&releases)?;

@@ -74,7 +74,7 @@ impl Push {
         let registry: http::Uri = format!("{scheme}://{}/", self.registry.host())
             .parse()
             .map_err(|_| Error::input("--registry", "it has no usable host"))?;
-        let Some(proxy) = kyma_sdk::environment_proxy(&registry)? else { return Ok(None) };
+        let Some(proxy) = kyma_controller::environment_proxy(&registry)? else { return Ok(None) };
         let usable = without_credentials(&proxy);
         if usable.is_none() {
             output::remark(

@@ -7,7 +7,7 @@ mod program;
 use std::ffi::OsString;
 
 use kyma_api::{labels, names::label_selector};
-use kyma_sdk::Settings;
+use kyma_controller::Settings;
 
 pub(super) use kubeconfig::ProgramKubeconfig;
 pub(super) use program::ComponentProgram;

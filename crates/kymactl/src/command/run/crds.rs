@@ -9,8 +9,8 @@ use kube::{
     runtime::{conditions::is_crd_established, wait::await_condition},
 };
 use kyma_api::{annotations, crds, labels};
+use kyma_controller::{create_new, missing_fields};
 use kyma_object_set::remove::unblock_creation;
-use kyma_sdk::{create_new, missing_fields};
 use semver::Version;
 use tokio::time::{error::Elapsed, timeout};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::Config;
-use kyma_sdk::{Process, Settings};
+use kyma_controller::{Process, Settings};
 
 use super::component::{ComponentProgram, ProgramKubeconfig};
 use super::input::RunInput;

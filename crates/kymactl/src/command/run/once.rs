@@ -11,7 +11,7 @@ use kube::{
     runtime::{WatchStreamExt as _, watcher},
 };
 use kyma_api::{ErrorClass, Kyma, annotations::CREATED_BY_RUN, condition};
-use kyma_sdk::{Diagnoses, Failure, describe_watch_cause};
+use kyma_controller::{Diagnoses, Failure, describe_watch_cause};
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
@@ -41,7 +41,7 @@ pub(super) async fn run(run: KymaRun) -> Result<(), Error> {
         config,
         process,
     } = run;
-    let client = kyma_sdk::targets::client_from(config.clone())?;
+    let client = kyma_targets::client_from(config.clone())?;
     let live = preflight::check(&client, &input.kyma, allow_other_kymas).await?;
     preflight::ensure_not_deleting(live.as_ref())?;
     crds::install(&client, true).await?;

@@ -5,8 +5,8 @@ use std::{ffi::OsString, time::Duration};
 use clap::Args;
 use helm_component::{AccountArgs, ContentArgs, HelmComponentProgram, HubArgs};
 use kube::Config;
+use kyma_controller::{Process, Program, Settings, serve};
 use kyma_operator::{KymaArgs, KymaOperator};
-use kyma_sdk::{Process, Program, Settings, serve};
 use release_meta_syncer::ReleaseMetaSyncer;
 use tokio::{task::JoinSet, time::timeout};
 

@@ -7,7 +7,7 @@ use kube::{
     api::{ApiResource, ListParams},
 };
 use kyma_api::{Kyma, labels, names::label_selector};
-use kyma_sdk::{hub_uid, none_if_unserved, target_record};
+use kyma_controller::{hub_uid, none_if_unserved, target_record};
 
 use crate::error::Error;
 

@@ -3,7 +3,7 @@
 
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use kyma_api::{HelmComponent, Kyma, State, condition, labels, names};
-use kyma_sdk::{Diagnoses, Diagnosis};
+use kyma_controller::{Diagnoses, Diagnosis};
 
 use super::input::RunInput;
 use crate::error::Error;

@@ -20,12 +20,12 @@ use kube::{
     },
 };
 use kyma_api::{DeleteProof, Kyma, ModuleConfig, ModuleReleaseMeta, ModuleTemplate};
-use kyma_object_set::remove::{CrdContents, block_creation, unblock_kept_crd};
-use kyma_operator::FIELD_MANAGER;
-use kyma_sdk::{
+use kyma_controller::{
     DeleteError, DeleteGate, DeleteOutcome, DeleteRequest, Process, find_metadata, find_object,
     is_crd_absent, read_paused_operations,
 };
+use kyma_object_set::remove::{CrdContents, block_creation, unblock_kept_crd};
+use kyma_operator::FIELD_MANAGER;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -49,7 +49,7 @@ const CONTENTS_DELAY: Duration = Duration::from_secs(1);
 pub(super) async fn run(run: KymaRun) -> Result<(), Error> {
     let KymaRun { input, programs, program_kubeconfig, timeout, allow_other_kymas, .. } = run;
     let (flags, settings, process) = (run.flags, run.settings, run.process);
-    let client = kyma_sdk::targets::client_from(run.config.clone())?;
+    let client = kyma_targets::client_from(run.config.clone())?;
     preflight::check(&client, &input.kyma, allow_other_kymas).await?;
     let mut removal = Removal {
         client,

@@ -10,11 +10,11 @@ use kube::{
     api::{DynamicObject, Patch, PatchParams},
 };
 use kyma_api::{Kyma, TargetIdentity, annotations};
-use kyma_sdk::targets::{
-    self, Mismatch, STAMP_NAMESPACE, Stamp, Target, TargetRecord, Verdict, adopt, classify, compare,
+use kyma_controller::{target_record, verdict_failure};
+use kyma_targets::{
+    LiveIdentity, Mismatch, STAMP_NAMESPACE, Stamp, Target, TargetRecord, Verdict, adopt, classify, compare,
     create_namespace, record, recorded as recorded_on,
 };
-use kyma_sdk::{target_record, verdict_failure};
 use serde_json::{Value, json};
 
 use super::connection::{ConnectionArgs, Start, uid_of};
@@ -206,7 +206,7 @@ async fn among_all(start: Start, write: bool) -> Result<AdoptionOutcome, Error> 
 struct RefusedCluster {
     start: Start,
     target: Target,
-    found: targets::LiveIdentity,
+    found: LiveIdentity,
     verdict: Verdict,
 }
 
@@ -223,7 +223,7 @@ enum CheckResult {
 impl RefusedCluster {
     async fn find(start: Start) -> Result<CheckResult, Error> {
         let target = start.target(&start.secret().await?).await?;
-        let found = target.identify().await.map_err(kyma_sdk::Failure::from)?;
+        let found = target.identify().await.map_err(kyma_controller::Failure::from)?;
         // The fencing generation is recorded on the hub before the target, so the Kyma read earlier may be outdated.
         let start = start.read_again().await?;
         let (claim, recorded) = start.sides();
@@ -257,7 +257,7 @@ impl RefusedCluster {
 struct Adoption {
     start: Start,
     target: Target,
-    found: targets::LiveIdentity,
+    found: LiveIdentity,
     recorded: TargetRecord,
     stamp: Stamp,
 }
@@ -267,7 +267,7 @@ impl Adoption {
     /// components.
     async fn write(&self) -> Result<usize, Error> {
         self.namespace().await?;
-        self.target.put_stamp(&self.stamp, &self.found).await.map_err(kyma_sdk::Failure::from)?;
+        self.target.put_stamp(&self.stamp, &self.found).await.map_err(kyma_controller::Failure::from)?;
         record_on_hub(&self.start, &self.recorded).await?;
         let count = update_components(&self.start, &self.recorded).await?;
         requeue_operators(&self.start, &self.recorded).await?;
@@ -277,7 +277,7 @@ impl Adoption {
     /// Ensures the namespace of the stamp. It has no owner.
     async fn namespace(&self) -> Result<(), Error> {
         let created = create_namespace(&self.target.client(), STAMP_NAMESPACE, &[], "kymactl-create").await;
-        created.map(drop).map_err(|error| kyma_sdk::Failure::from(classify(&error)).into())
+        created.map(drop).map_err(|error| kyma_controller::Failure::from(classify(&error)).into())
     }
 }
 

@@ -4,12 +4,12 @@ use clap::Args;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use kyma_api::{Kyma, SecretKeyRef, labels, names};
-use kyma_sdk::targets::{
-    AccessPolicy, Claim, Fence, Limits, LiveIdentity, Target, TargetRecord, Targets, Verdict, compare,
-};
-use kyma_sdk::{
+use kyma_controller::{
     Access, AccessArgs, Failure, KymaAccess, Operator, claim_of, hub_addresses, hub_uid, target_record,
     verdict_failure,
+};
+use kyma_targets::{
+    AccessPolicy, Claim, Fence, Limits, LiveIdentity, Target, TargetRecord, Targets, Verdict, compare,
 };
 
 use crate::{
@@ -55,7 +55,7 @@ impl ConnectionArgs {
         let config = self.hub.config().await?;
         let policy =
             AccessPolicy { hub_addresses: hub_addresses(&config).await, ..self.access.clone().policy()? };
-        let client = kyma_sdk::targets::client_from(config)?;
+        let client = kyma_targets::client_from(config)?;
         let namespace = self.hub.namespace().to_owned();
         let targets = Targets::new(policy, Limits::default(), USER_AGENT, "a person", MAX_CACHED_CONNECTIONS);
         let access = Access::new(client.clone(), &namespace, targets);

@@ -9,9 +9,9 @@ use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
 use kube::{Api, api::PostParams};
+use kyma_controller::{Failure, Program as _, Rule, verdict_failure};
 use kyma_operator::KymaOperator;
-use kyma_sdk::targets::{Target, Verdict, classify, compare};
-use kyma_sdk::{Failure, Program as _, Rule, verdict_failure};
+use kyma_targets::{Target, Verdict, classify, compare};
 use release_meta_syncer::ReleaseMetaSyncer;
 
 use super::connection::ConnectionArgs;

@@ -10,8 +10,9 @@ use kube::{
     api::{DynamicObject, ListParams, TypeMeta},
 };
 use kyma_api::{ErrorClass, HelmComponent, names};
+use kyma_controller::Failure;
 use kyma_object_set::{Cluster, Entry, GroupKind, Gvk, Identity, Kinds};
-use kyma_sdk::{Component as _, Failure};
+use kyma_sdk::Component as _;
 
 use super::node::{Node, ReadResult, Role, View};
 use crate::{error::Error, output};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Request;
 use kube::{Client, Config};
-use kyma_sdk::{Diagnosis, describe_cause};
+use kyma_controller::{Diagnosis, describe_cause};
 
 use super::subject::Subject;
 use crate::error::Error;
@@ -27,7 +27,7 @@ impl Operators {
             })?;
             let mut config = Config::new(url);
             (config.read_timeout, config.connect_timeout) = (Some(QUERY_TIMEOUT), Some(QUERY_TIMEOUT));
-            Ok((address.clone(), kyma_sdk::targets::client_from(config)?))
+            Ok((address.clone(), kyma_targets::client_from(config)?))
         };
         addresses.iter().map(connect).collect::<Result<_, Error>>().map(Self)
     }

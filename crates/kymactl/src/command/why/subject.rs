@@ -5,7 +5,7 @@ use std::fmt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use kyma_api::{State, condition::types, labels};
-use kyma_sdk::{Diagnosis, TargetDiagnosis};
+use kyma_controller::{Diagnosis, TargetDiagnosis};
 use serde::{Deserialize, Serialize};
 
 use crate::{error::Error, output};

@@ -1,9 +1,9 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kyma_controller::Wait;
 use serde_json::json;
 
 use super::*;
-use crate::Wait;
 
 const NAME: &str = "Deployment.apps kyma-system/manager";
 

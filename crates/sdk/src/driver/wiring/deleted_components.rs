@@ -3,13 +3,16 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ApiResource;
+use kyma_api::condition::Condition;
 use kyma_api::{HelmComponent, State, condition};
+use kyma_controller::testing::unconnected_runtime;
+use kyma_controller::{Failure, Rule};
 use serde_json::json;
 
 use super::*;
-use crate::status::WriteOutcome;
-use crate::testing::unconnected_runtime;
-use crate::{Condition, Context, Failure, Progress, Removal, Report, Rule};
+use crate::component::{Progress, Removal};
+use crate::context::Context;
+use crate::status::{Report, WriteOutcome};
 
 /// Number of components that exist at the same time. All watch the same target.
 const BATCH_SIZE: usize = 50;

@@ -1,6 +1,6 @@
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::ApiResource;
-use kyma_sdk::Content;
+use kyma_controller::Content;
 use serde_json::{Value, json};
 
 use super::*;

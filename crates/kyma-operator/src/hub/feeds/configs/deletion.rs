@@ -8,7 +8,7 @@ use kube::Api;
 use kube::CustomResourceExt;
 use kube::api::PartialObjectMeta;
 use kyma_api::ModuleConfig;
-use kyma_sdk::{find_object, is_deleted_alone};
+use kyma_controller::{find_object, is_deleted_alone};
 
 use crate::error::Error;
 use crate::hub::config::{Config, ConfigRecords, ConfigUids, is_unreadable_record};

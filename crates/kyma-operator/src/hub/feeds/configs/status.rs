@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use kube::{Api, ResourceExt};
 use kyma_api::{ModuleConfig, ModuleConfigStatus};
-use kyma_sdk::{Failure, Reconciler, Wait, apply_status, is_absent};
+use kyma_controller::{Failure, Reconciler, Wait, apply_status, is_absent};
 use parking_lot::Mutex;
 use serde_json::json;
 

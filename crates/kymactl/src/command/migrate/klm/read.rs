@@ -9,8 +9,9 @@ use kube::{
     api::{ApiResource, DynamicObject, ListParams},
 };
 use kyma_api::{HelmComponent, Kyma, ModuleTemplate, OPERATOR_GROUP, klm, labels, names};
+use kyma_controller::{Failure, find_metadata, none_if_unserved};
 use kyma_object_set::{CallError, Discovery, Gvk, Identity, Kinds};
-use kyma_sdk::{Failure, find_metadata, none_if_unserved, targets::Target};
+use kyma_targets::Target;
 
 use super::facts::{Manifest, MigrationState, Module, ReadManifest as _};
 use super::lease::KlmState;

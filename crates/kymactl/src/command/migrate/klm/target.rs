@@ -11,13 +11,11 @@ use kube::{
     api::{ApiResource, DynamicObject, PartialObjectMeta, Patch, PatchParams},
 };
 use kyma_api::{Kyma, annotations, klm, labels, names};
+use kyma_controller::{DeleteRequest, Failure, find_object};
 use kyma_object_set::{
     CREATED_BY, Gvk, Identity, OWNER_LABEL, Ownership, SET_VERSION, SHARE_PREFIX, SHARED, move_fields,
 };
-use kyma_sdk::{
-    DeleteRequest, Failure, find_object,
-    targets::{STAMP_MANAGERS, STAMP_NAME, STAMP_NAMESPACE, Stamp},
-};
+use kyma_targets::{STAMP_MANAGERS, STAMP_NAME, STAMP_NAMESPACE, Stamp};
 use serde_json::{Value, json};
 
 use super::{

@@ -8,7 +8,7 @@ use kube::{
 use kyma_api::{
     DeletionPolicy, HelmComponent, Kyma, annotations, finalizers, hand_over::klm_entry, klm, labels,
 };
-use kyma_sdk::{
+use kyma_controller::{
     DeleteError, DeleteGate, DeleteRequest, apply_status, create_new, find_metadata, hub_apply, is_conflict,
     read_paused_operations,
 };

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, ffi::OsString, process::Stdio, sync::Arc, time::Duration};
 
-use kyma_sdk::Process;
+use kyma_controller::Process;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,

@@ -44,9 +44,9 @@ fn copy(named: Option<&Path>, context: &str) -> Result<Option<TempPath>, Error> 
         Some(file) => {
             // Relative names of certificates have to hold in the directory of the copy.
             let file = std::path::absolute(file).map_err(failed)?;
-            Some(kyma_sdk::read_kubeconfig(&file)?)
+            Some(kyma_controller::read_kubeconfig(&file)?)
         }
-        None => kyma_sdk::kubeconfig()?,
+        None => kyma_controller::kubeconfig()?,
     };
     let Some(mut kubeconfig) = read else { return Ok(None) };
     kubeconfig.current_context = Some(context.to_owned());

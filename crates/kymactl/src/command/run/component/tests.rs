@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kyma_api::COMPONENT_GROUP;
-use kyma_sdk::{Mode, Process};
+use kyma_controller::{Mode, Process};
 use tempfile::TempDir;
 
 use super::*;

@@ -5,7 +5,7 @@ use kube::{
     api::{DynamicObject, ListParams, ObjectMeta},
     discovery::{ApiGroup, Discovery, Scope, verbs},
 };
-use kyma_sdk::{none_if_unserved, record_names};
+use kyma_controller::{none_if_unserved, record_names};
 
 /// Operators of a run, whose records are deleted together with their Namespace.
 const OPERATORS: [&str; 2] = ["kyma-operator", "helm-component"];

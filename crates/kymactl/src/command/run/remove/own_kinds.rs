@@ -7,7 +7,7 @@ use kube::{
     error::DiscoveryError,
 };
 use kyma_api::{COMPONENT_GROUP, Kyma, ModuleTemplate, labels, names::label_selector};
-use kyma_sdk::is_crd_absent;
+use kyma_controller::is_crd_absent;
 
 use crate::command::run::component::ComponentProgram;
 use crate::error::Error;

@@ -1,0 +1,5 @@
+//! Helpers for unit tests of operators. Not used in production.
+
+mod unconnected;
+
+pub use unconnected::{unconnected_context, unconnected_runtime};
