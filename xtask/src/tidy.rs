@@ -6,6 +6,7 @@ mod declared_names;
 mod deletes;
 mod dependencies;
 mod events;
+mod exports;
 mod fuzz;
 mod imports;
 mod klm;
@@ -39,6 +40,7 @@ pub(crate) fn run() -> Result<()> {
     findings.extend(missing_data::check(root, &files)?);
     findings.extend(proofs::check(root, &files)?);
     findings.extend(events::check(root)?);
+    findings.extend(exports::check(root)?);
     findings.extend(patterns::check(root, &files)?);
     findings.extend(test_names::check(root, &files)?);
     findings.extend(comments::check(root, &files)?);
