@@ -29,7 +29,7 @@ use crate::calls::objects::{find_metadata, find_object};
 use crate::expression::evaluation::contain_panic;
 use crate::failure::Failure;
 use crate::hub::watch::hub_watch;
-use crate::process::admin::Health;
+use crate::process::health::Health;
 use crate::reconciler::index::Index;
 
 use grants::Grants;

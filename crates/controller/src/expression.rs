@@ -17,7 +17,8 @@ use serde_json::Value;
 
 use budget::{Budget, EvaluationError, MAX_ALLOCATED_BYTES, MAX_STEPS};
 use evaluate::Evaluation;
-use parse::{MAX_DEPTH, MAX_TEXT_BYTES, Tree};
+pub use parse::ExpressionError;
+use parse::Tree;
 
 /// A condition that can be evaluated.
 ///
@@ -31,20 +32,6 @@ use parse::{MAX_DEPTH, MAX_TEXT_BYTES, Tree};
 #[derive(Debug)]
 pub struct Expression {
     tree: Tree,
-}
-
-/// Error for a text that is no valid expression.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ExpressionError {
-    /// The text is not valid CEL.
-    #[error("is not valid CEL: {0}")]
-    Syntax(String),
-    /// The text is nested deeper than 48 levels.
-    #[error("is nested deeper than {MAX_DEPTH} levels: split it")]
-    TooDeep,
-    /// The text is longer than 16 KiB, or has more than 8,192 parts.
-    #[error("is longer than {MAX_TEXT_BYTES} bytes or has too many parts: shorten it")]
-    TooLong,
 }
 
 /// Result of an expression.

@@ -4,21 +4,23 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity, labels, names};
-use kyma_targets::{Claim, Fence, KymaId, TargetRecord};
+use kyma_targets::{Fence, TargetRecord};
 
 use crate::access::Access;
 use crate::failure::Failure;
-use crate::process::runtime::{Operator, Runtime};
+use crate::process::runtime::Runtime;
 
 mod key;
 mod ledger;
 pub(crate) mod local;
 mod long_names;
+mod record;
 mod stopped;
 
 pub use key::KymaKey;
 pub use ledger::KymaLedger;
 pub use long_names::LongNames;
+pub use record::{claim_of, target_record};
 pub use stopped::record_stop;
 
 /// Key of the kubeconfig in a Secret that is found by its label.
@@ -65,39 +67,14 @@ impl KymaAccess {
     }
 }
 
-/// Returns the record of a Kyma's target on the hub. Pure.
-pub fn target_record(kyma: &Kyma) -> TargetRecord {
-    let target = kyma.status.as_ref().and_then(|status| status.target.as_ref());
-    target.map(TargetRecord::from).unwrap_or_default()
-}
-
 /// Returns the fence for an operator's writes to a Kyma's target with the verified identity `proven`.
 pub fn fence_of(runtime: &Runtime, kyma: &Kyma, proven: &TargetIdentity) -> Fence {
     let namespace = kyma.namespace().unwrap_or_default();
     let ledger = KymaLedger::new(runtime, &namespace, &kyma.name_any());
     Fence {
-        claim: claim(runtime, kyma),
+        claim: claim_of(kyma, &runtime.hub_uid, runtime.operator),
         recorded: TargetRecord::from(proven),
         ledger: Some(Arc::new(ledger)),
-    }
-}
-
-fn claim(runtime: &Runtime, kyma: &Kyma) -> Claim {
-    claim_of(kyma, &runtime.hub_uid, runtime.operator)
-}
-
-/// Returns the claim of a Kyma on its target, for the hub of this uid and this operator. Pure.
-pub fn claim_of(kyma: &Kyma, hub_uid: &str, operator: Operator) -> Claim {
-    let id = KymaId {
-        namespace: kyma.namespace().unwrap_or_default(),
-        name: kyma.name_any(),
-        uid: kyma.uid().unwrap_or_default(),
-    };
-    Claim {
-        hub_uid: hub_uid.to_owned(),
-        kyma: Some(id),
-        operator: operator.name.to_owned(),
-        version: operator.version.to_owned(),
     }
 }
 

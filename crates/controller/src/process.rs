@@ -3,8 +3,10 @@
 
 pub(crate) mod admin;
 pub(crate) mod args;
+mod connect;
 pub(crate) mod diagnosis;
 pub(crate) mod events;
+pub(crate) mod health;
 pub(crate) mod metrics;
 pub(crate) mod program;
 pub(crate) mod runtime;

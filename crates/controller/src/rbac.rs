@@ -3,84 +3,11 @@
 use std::fmt::Write;
 
 mod guard;
+mod rule;
 
-pub use guard::{COMPONENT_METADATA, Check, Guard};
-
-/// One rule and its reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule {
-    /// API groups; `""` is the core group.
-    pub groups: &'static [&'static str],
-    /// Resources in plural, with the subresource if there is one (`deployments/scale`).
-    pub resources: &'static [&'static str],
-    /// Verbs.
-    pub verbs: &'static [&'static str],
-    /// Names that the rule is limited to; empty: all.
-    pub names: &'static [&'static str],
-    /// Non-resource paths (`/readyz`). Groups and resources are then empty.
-    pub paths: &'static [&'static str],
-    /// Step that needs the rule. Rendered as a comment.
-    pub why: &'static str,
-    /// Limit of the writes that the rule allows on the hub.
-    pub guard: Guard,
-}
-
-impl Rule {
-    /// Returns a rule for resources of one group.
-    pub const fn new(
-        groups: &'static [&'static str],
-        resources: &'static [&'static str],
-        verbs: &'static [&'static str],
-        why: &'static str,
-    ) -> Self {
-        Self { groups, resources, verbs, names: &[], paths: &[], why, guard: Guard::Undecided }
-    }
-
-    /// Returns a rule for paths outside of the resources.
-    pub const fn paths(
-        paths: &'static [&'static str],
-        verbs: &'static [&'static str],
-        why: &'static str,
-    ) -> Self {
-        Self { groups: &[], resources: &[], verbs, names: &[], paths, why, guard: Guard::Undecided }
-    }
-
-    /// Limits the rule to objects of these names.
-    pub const fn named(mut self, names: &'static [&'static str]) -> Self {
-        self.names = names;
-        self
-    }
-
-    /// Sets what limits the writes that the rule allows on the hub.
-    pub const fn guarded(mut self, guard: Guard) -> Self {
-        self.guard = guard;
-        self
-    }
-
-    /// Reports whether the rule allows `verb` on `resource` (plural, with subresource) of `group`, for any name.
-    pub fn allows(&self, group: &str, resource: &str, verb: &str) -> bool {
-        let any = |list: &[&str], word: &str| list.iter().any(|one| *one == "*" || *one == word);
-        any(self.groups, group) && any(self.resources, resource) && any(self.verbs, verb)
-    }
-
-    fn writes(&self) -> bool {
-        self.verbs.iter().any(|verb| !matches!(*verb, "get" | "list" | "watch"))
-    }
-
-    /// Reports whether the rule allows everything that `other`, a rule for resources, allows.
-    pub fn covers(&self, other: &Self) -> bool {
-        let all = |held: &[&str], wanted: &[&str]| {
-            held.contains(&"*") || wanted.iter().all(|word| held.contains(word))
-        };
-        let names = self.names.is_empty() || (!other.names.is_empty() && all(self.names, other.names));
-        other.paths.is_empty()
-            && self.paths.is_empty()
-            && names
-            && all(self.groups, other.groups)
-            && all(self.resources, other.resources)
-            && all(self.verbs, other.verbs)
-    }
-}
+pub use guard::COMPONENT_METADATA;
+use rule::list;
+pub use rule::{Check, Guard, Rule};
 
 /// Returns the rules that every operator needs in the hub namespace for Pauses and the brake. `record` names the
 /// `ConfigMap`s of both records: `brake-<operator>` and `pauses-<operator>`.
@@ -290,12 +217,6 @@ fn binding(out: &mut String, kind: &str, (role_kind, role): (&str, &str), accoun
         "roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: {role_kind}\n  name: {role}\n\
          subjects:\n  - kind: ServiceAccount\n    name: {account}\n    namespace: {namespace}\n"
     );
-}
-
-/// A YAML flow list of quoted words; words of RBAC need no escapes.
-fn list(words: &[&str]) -> String {
-    let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
-    format!("[{}]", quoted.join(", "))
 }
 
 #[cfg(test)]

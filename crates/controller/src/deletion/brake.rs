@@ -5,7 +5,7 @@
 //! `ConfigMap`, so that a restart does not free them. A second `ConfigMap`, the mark, records that the operator
 //! deleted something before: if the record is missing while the mark exists, the record was lost and counts as full.
 
-mod window;
+pub(crate) mod window;
 
 use std::{
     collections::BTreeMap,
@@ -30,19 +30,14 @@ use window::{BrakeDecision, ClockReading, Window};
 use crate::calls::objects::{find_object, is_conflict};
 use crate::failure::Failure;
 use crate::hub::hub_apply;
-use crate::pauses::Pauses;
+use crate::pauses::cache::Pauses;
+use crate::pauses::names::{brake_name, record_name};
 use crate::process::settings::Settings;
 
 /// Key of the counted targets in the `ConfigMap`.
 const COUNTED_TARGETS_KEY: &str = "targets";
 /// Key of the number of targets when the window began.
 const ALL_TARGETS_KEY: &str = "all";
-
-/// Returns the name of the Pause that an operator creates for itself, and of the `ConfigMap` with its counted
-/// targets.
-pub(crate) fn brake_name(operator: &str) -> String {
-    format!("brake-{operator}")
-}
 
 /// Returns the name of the `ConfigMap` that records that the operator deleted something before.
 fn mark_name(operator: &str) -> String {
@@ -52,14 +47,7 @@ fn mark_name(operator: &str) -> String {
 /// Returns the names of the `ConfigMaps` that an operator keeps in the hub namespace: those of its brake, and of the
 /// Pauses in force.
 pub fn record_names(operator: &str) -> [String; 3] {
-    [brake_name(operator), mark_name(operator), crate::pauses::record_name(operator)]
-}
-
-/// Returns the operator whose brake created a Pause of this name and content.
-pub(crate) fn braked_operator<'a>(name: &'a str, spec: &PauseSpec) -> Option<&'a str> {
-    let operator = name.strip_prefix("brake-")?;
-    let is_of_brake = spec.scope == PauseScope::Deletes && spec.operators == [operator];
-    is_of_brake.then_some(operator)
+    [brake_name(operator), mark_name(operator), record_name(operator)]
 }
 
 /// Limits the number of targets with deletions. Checked before every removal from a target. Cheap to clone; each
@@ -338,19 +326,5 @@ mod tests {
             restored(Some(record(&[(COUNTED_TARGETS_KEY, &counted), (ALL_TARGETS_KEY, "7")])), true, now)
                 .unwrap();
         assert_eq!((window.counted().len(), window.all()), (1, 7));
-    }
-
-    #[test]
-    fn a_pause_of_the_brake_is_told_by_name_and_content() {
-        let spec = |operators: &[&str], scope| PauseSpec {
-            operators: operators.iter().map(|name| (*name).to_owned()).collect(),
-            scope,
-            ..PauseSpec::default()
-        };
-        assert_eq!(braked_operator("brake-x", &spec(&["x"], PauseScope::Deletes)), Some("x"));
-        assert_eq!(braked_operator("brake-x", &spec(&["y"], PauseScope::Deletes)), None);
-        assert_eq!(braked_operator("brake-x", &spec(&[], PauseScope::Deletes)), None);
-        assert_eq!(braked_operator("brake-x", &spec(&["x"], PauseScope::All)), None);
-        assert_eq!(braked_operator("x", &spec(&["x"], PauseScope::Deletes)), None);
     }
 }

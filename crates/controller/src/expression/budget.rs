@@ -1,7 +1,5 @@
 //! The budget of one evaluation: steps and memory.
 
-use super::value::Value;
-
 /// Steps that one evaluation may take. At this limit an evaluation costs at most 20 ms of processor time in a release
 /// build, as `cargo xtask bench expressions` shows.
 pub(super) const MAX_STEPS: u64 = 400_000;
@@ -67,14 +65,5 @@ impl Budget {
         let left = self.bytes.checked_sub(bytes.saturating_add(ALLOCATION_OVERHEAD));
         self.bytes = left.unwrap_or(0);
         left.map(drop).ok_or(EvaluationError::Exhausted)
-    }
-
-    /// Takes memory for that many values of a list whose length is known.
-    ///
-    /// # Errors
-    /// `Exhausted`.
-    pub(super) fn allocate_values(&mut self, count: usize) -> Result<(), EvaluationError> {
-        self.take_steps(count)?;
-        self.allocate(count.saturating_mul(size_of::<Value<'_>>()))
     }
 }

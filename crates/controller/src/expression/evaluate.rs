@@ -186,7 +186,13 @@ impl<'a> Evaluation<'a> {
                 let (left, right) = (self.evaluate(left)?, self.evaluate(right)?);
                 match self.binary(&call.func_name, &left, &right)? {
                     Some(value) => Ok(value),
-                    None => functions::call(self, &call.func_name, None, &[left, right]),
+                    None => functions::call(
+                        &mut self.budget,
+                        &mut self.patterns,
+                        &call.func_name,
+                        None,
+                        &[left, right],
+                    ),
                 }
             }
             (target, arguments) => {
@@ -200,7 +206,13 @@ impl<'a> Evaluation<'a> {
                     Some(target) => Some(self.evaluate(target)?),
                     None => None,
                 };
-                functions::call(self, &call.func_name, target.as_ref(), &arguments)
+                functions::call(
+                    &mut self.budget,
+                    &mut self.patterns,
+                    &call.func_name,
+                    target.as_ref(),
+                    &arguments,
+                )
             }
         }
     }

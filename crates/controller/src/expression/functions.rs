@@ -5,7 +5,7 @@ use std::rc::Rc;
 use cel::common::ast::operators;
 
 use super::budget::{Budget, EvaluationError};
-use super::evaluate::Evaluation;
+use super::pattern::Patterns;
 use super::value::{List, Text, Value};
 
 type Result<T> = std::result::Result<T, EvaluationError>;
@@ -87,17 +87,17 @@ pub(super) fn call_optional<'a>(
 
 /// Calls a function, or a method of `target`.
 pub(super) fn call<'a>(
-    evaluation: &mut Evaluation<'a>,
+    budget: &mut Budget,
+    patterns: &mut Patterns,
     function: &str,
     target: Option<&Value<'a>>,
     arguments: &[Value<'a>],
 ) -> Result<Value<'a>> {
-    let budget = &mut evaluation.budget;
     match (function, target, arguments) {
         ("size", Some(of), []) | ("size", None, [of]) => size(of, budget),
         ("matches", Some(Value::String(text)), [Value::String(pattern)])
         | ("matches", None, [Value::String(text), Value::String(pattern)]) => {
-            evaluation.patterns.is_match(pattern, text, budget).map(Value::Bool)
+            patterns.is_match(pattern, text, budget).map(Value::Bool)
         }
         ("contains", Some(Value::String(text)), [Value::String(part)]) => {
             budget.take_steps(1 + (text.len() + part.len()) / SEARCHED_BYTES_PER_STEP)?;

@@ -6,8 +6,6 @@ use std::thread;
 use cel::common::ast::{EntryExpr, Expr, IdedExpr};
 use cel::parser::{ParseErrors, PrattParser};
 
-use super::ExpressionError;
-
 /// Longest text, in bytes.
 pub(super) const MAX_TEXT_BYTES: usize = 4 * 4096;
 /// Deepest nesting, operators included.
@@ -19,6 +17,20 @@ const MAX_ERROR_CHARACTERS: usize = 1_024;
 /// Stack of the thread that parses. The depth is known only after parsing: an operator is a level, and a text of the
 /// greatest length has some thousands of them.
 const PARSER_STACK_BYTES: usize = 64 << 20;
+
+/// Error for a text that is no valid expression.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExpressionError {
+    /// The text is not valid CEL.
+    #[error("is not valid CEL: {0}")]
+    Syntax(String),
+    /// The text is nested deeper than 48 levels.
+    #[error("is nested deeper than {MAX_DEPTH} levels: split it")]
+    TooDeep,
+    /// The text is longer than 16 KiB, or has more than 8,192 parts.
+    #[error("is longer than {MAX_TEXT_BYTES} bytes or has too many parts: shorten it")]
+    TooLong,
+}
 
 /// A syntax tree that is safe to walk and to drop on any stack.
 #[derive(Debug)]

@@ -3,6 +3,7 @@ use std::thread;
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::parse::{MAX_DEPTH, MAX_TEXT_BYTES};
 use super::*;
 
 mod costs;

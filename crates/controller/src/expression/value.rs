@@ -15,6 +15,17 @@ pub(super) const MAP_ENTRY_BYTES: usize = 2 * (size_of::<Key<'_>>() + size_of::<
 /// Memory that the first node of a map's tree takes, however few entries it has.
 pub(super) const MAP_NODE_BYTES: usize = 11 * (size_of::<Key<'_>>() + size_of::<Value<'_>>()) + 64;
 
+impl Budget {
+    /// Takes memory for that many values of a list whose length is known.
+    ///
+    /// # Errors
+    /// `Exhausted`.
+    pub(super) fn allocate_values(&mut self, count: usize) -> Result<(), EvaluationError> {
+        self.take_steps(count)?;
+        self.allocate(count.saturating_mul(size_of::<Value<'_>>()))
+    }
+}
+
 /// A value of CEL.
 #[derive(Debug, Clone)]
 pub(super) enum Value<'a> {

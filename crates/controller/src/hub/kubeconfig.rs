@@ -14,7 +14,8 @@ use kyma_targets::decode_text;
 use rustls::{RootCertStore, pki_types::CertificateDer};
 use serde_json::Value;
 
-use super::{HubError, proxy};
+use super::error::HubError;
+use super::proxy;
 
 /// Environment variable that lists kubeconfig files.
 const KUBECONFIG: &str = "KUBECONFIG";

@@ -6,7 +6,7 @@ use http::Uri;
 use ipnet::IpNet;
 use kube::config::Kubeconfig;
 
-use super::HubError;
+use super::error::HubError;
 
 /// Returns the `proxy-url` of the cluster that a context selects; without a context, the current one.
 pub(super) fn kubeconfig_proxy(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {

@@ -5,7 +5,7 @@ use kube::Api;
 use kyma_api::Kyma;
 use kyma_targets::{Ledger, TargetError, TargetRecord};
 
-use super::target_record;
+use super::record::target_record;
 use crate::calls::objects::find_object;
 use crate::process::runtime::Runtime;
 

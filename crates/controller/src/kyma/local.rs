@@ -8,7 +8,7 @@ use kyma_api::{Kyma, Reason};
 use kyma_targets::Verdict;
 
 use crate::failure::{Failure, verdict_failure};
-use crate::kyma::target_record;
+use crate::kyma::record::target_record;
 use crate::process::runtime::Runtime;
 
 /// Access and record of the target of a Kyma or component whose target is the hub according to a flag.

@@ -13,12 +13,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{Api, Client, CustomResourceExt, ResourceExt};
 use kyma_api::{Backoff, Pause};
 
-use super::Pauses;
+use super::cache::Pauses;
+use super::names::braked_operator;
 use super::snapshot::PauseSnapshot;
 use crate::calls::objects::{find_metadata, live_metadata};
-use crate::deletion::brake::braked_operator;
-use crate::deletion::cause::exists_since;
-use crate::deletion::cause::is_deleted_alone;
+use crate::deletion::cause::{exists_since, is_deleted_alone};
 use crate::deletion::request::may_be_garbage;
 use crate::failure::cause::describe_cause;
 use crate::reconciler::backoff::JITTER_SHARE;

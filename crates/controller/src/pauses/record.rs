@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::watch;
 
+use super::names::record_name;
 use super::snapshot::{PauseSnapshot, is_in_force};
 use crate::calls::objects::find_object;
 use crate::failure::cause::describe_cause;
@@ -26,11 +27,6 @@ const PAUSES: &str = "pauses";
 const MAX_RECORDED_PAUSES: usize = 200;
 /// Delay before the record is read or written again after a failure, which no event ends.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
-
-/// Name of the `ConfigMap` with an operator's record of Pauses.
-pub(crate) fn record_name(operator: &str) -> String {
-    format!("pauses-{operator}")
-}
 
 /// A Pause as it is recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use kube::{
 use kyma_api::{Kyma, Pause, PauseScope, labels, names};
 
 use super::kyma_labels::KymaLabels;
-use crate::deletion::brake::braked_operator;
+use super::names::braked_operator;
 
 /// Operations that Pauses forbid for one object, each with a message. Default: none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! A diagnosis names hub objects and their failures, and the server does not authenticate callers, so it answers on
 //! loopback only, where a port-forward ends.
 
-use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
+use std::net::SocketAddr;
 
 use axum::{
     Json, Router,
@@ -13,7 +13,7 @@ use axum::{
     routing::get,
     serve::IncomingStream,
 };
-use parking_lot::Mutex;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::process::runtime::Process;
@@ -40,31 +40,18 @@ impl Connected<IncomingStream<'_, tokio::net::TcpListener>> for ConnectionAddres
     }
 }
 
-/// Readiness of the parts of a process, as /readyz reports it. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub struct Health {
-    parts: Arc<Mutex<BTreeMap<String, bool>>>,
-}
-
-impl Health {
-    /// Registers a part that is not ready until [`Health::ready`] is called for it.
-    pub fn expect(&self, part: &str) {
-        self.set(part, false);
-    }
-
-    /// Marks a part as ready.
-    pub fn ready(&self, part: &str) {
-        self.set(part, true);
-    }
-
-    /// Returns the parts that are not ready. The process is ready if there are none.
-    pub fn missing(&self) -> Vec<String> {
-        let parts = self.parts.lock();
-        parts.iter().filter(|(_, ready)| !**ready).map(|(part, _)| part.clone()).collect()
-    }
-
-    fn set(&self, part: &str, ready: bool) {
-        self.parts.lock().insert(part.to_owned(), ready);
+impl Process {
+    /// Binds `address` and serves /livez, /readyz, /metrics and /diagnosis there until the shutdown.
+    ///
+    /// # Errors
+    /// The address cannot be bound.
+    pub async fn serve_admin(
+        &self,
+        address: SocketAddr,
+    ) -> Result<JoinHandle<Result<(), AdminError>>, AdminError> {
+        let server = AdminServer::bind(address, self).await?;
+        tracing::info!(address = %server.address()?, "admin server");
+        Ok(tokio::spawn(server.serve(self.shutdown.clone())))
     }
 }
 
@@ -153,18 +140,6 @@ impl AdminServer {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ready_when_every_expected_part_is_up() {
-        let health = Health::default();
-        assert_eq!(health.missing(), [""; 0]);
-        health.expect("watch");
-        health.expect("access");
-        health.ready("access");
-        assert_eq!(health.missing(), ["watch"]);
-        health.ready("watch");
-        assert_eq!(health.missing(), [""; 0]);
-    }
 
     #[test]
     fn only_connections_within_loopback_are_local() {

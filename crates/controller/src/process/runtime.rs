@@ -1,6 +1,5 @@
 //! State of a running operator: settings, clients, and the caches that its reconcilers share.
 
-use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -11,16 +10,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::access;
 use crate::access::Access;
 use crate::deletion::brake::Brake;
 use crate::expression::evaluation::panic_text;
 use crate::hub::{HubError, hub_addresses, hub_uid, set_user_agent};
-use crate::pauses;
 use crate::pauses::Pauses;
-use crate::process::admin::{AdminError, AdminServer, Health};
 use crate::process::diagnosis::Diagnoses;
 use crate::process::events::Events;
+use crate::process::health::Health;
 use crate::process::metrics::{Metrics, MetricsError};
 use crate::process::settings::Settings;
 
@@ -93,19 +90,6 @@ impl Process {
             }
         })
     }
-
-    /// Binds `address` and serves /livez, /readyz, /metrics and /diagnosis there until the shutdown.
-    ///
-    /// # Errors
-    /// The address cannot be bound.
-    pub async fn serve_admin(
-        &self,
-        address: SocketAddr,
-    ) -> Result<JoinHandle<Result<(), AdminError>>, AdminError> {
-        let server = AdminServer::bind(address, self).await?;
-        tracing::info!(address = %server.address()?, "admin server");
-        Ok(tokio::spawn(server.serve(self.shutdown.clone())))
-    }
 }
 
 /// Name and version of an operator.
@@ -143,25 +127,6 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Connects an operator to the hub and starts its watches of access Secrets and Pauses, which end with the
-    /// process' shutdown. Must run inside of a tokio runtime.
-    ///
-    /// # Errors
-    /// The hub does not answer or forbids to read its uid.
-    pub async fn connect(
-        operator: Operator,
-        settings: Settings,
-        config: Config,
-        process: Process,
-    ) -> Result<Self, HubError> {
-        let replica = std::env::var("POD_NAME").unwrap_or_else(|_| "local".to_owned());
-        let runtime = Self::connected(operator, &replica, settings, config, process, |hub| hub).await?;
-        runtime.spawn_events();
-        runtime.spawn_access();
-        runtime.spawn_pauses();
-        Ok(runtime)
-    }
-
     /// Connects to the hub for reads only: writes are not sent, and nothing is watched. `replica` is the caller's
     /// part of the User-Agent.
     ///
@@ -182,7 +147,7 @@ impl Runtime {
     }
 
     /// Connects with the client for the hub that `narrowed` returns, and starts nothing.
-    async fn connected(
+    pub(super) async fn connected(
         operator: Operator,
         replica: &str,
         settings: Settings,
@@ -212,34 +177,6 @@ impl Runtime {
             access,
             process,
         })
-    }
-
-    fn spawn_events(&self) {
-        tokio::spawn(self.events.clone().publish(self.hub.clone(), self.process.shutdown.clone()));
-    }
-
-    fn spawn_access(&self) {
-        let Process { health, shutdown, .. } = self.process.clone();
-        health.expect(access::READYZ_PART);
-        let access = self.access.clone();
-        self.process.spawn_part(access::READYZ_PART, async move { access.run(&health, shutdown).await });
-    }
-
-    fn spawn_pauses(&self) {
-        self.process.health.expect(pauses::READYZ_PART);
-        let (pauses, runtime) = (self.pauses.clone(), self.clone());
-        self.process.spawn_part(pauses::READYZ_PART, pauses.run(runtime));
-        let (brake, pauses, shutdown) =
-            (self.brake.clone(), self.pauses.clone(), self.process.shutdown.clone());
-        tokio::spawn(async move {
-            let prepare = async {
-                pauses.listed().await;
-                brake.prepare().await
-            };
-            if let Some(Err(failure)) = shutdown.run_until_cancelled(prepare).await {
-                tracing::warn!(reason = %failure.reason, "brake: {}", failure.message);
-            }
-        });
     }
 }
 

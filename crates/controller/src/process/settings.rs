@@ -9,7 +9,7 @@ use kyma_api::{
 };
 use kyma_targets::{AccessPolicy, ExchangeSettings, ExchangeSettingsError, TokenExchange, TokenProviders};
 
-use crate::deletion::brake::BrakeLimit;
+use crate::deletion::brake::window::BrakeLimit;
 use crate::process::args::{AccessArgs, TokenExchangeArgs};
 use crate::process::args::{Args, LogFormat, Mode};
 

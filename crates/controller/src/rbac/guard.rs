@@ -7,63 +7,7 @@
 
 use std::fmt::Write;
 
-use super::Rule;
-
-/// Limit of the writes that a rule allows on the hub.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Guard {
-    /// No guard. Allowed for a rule that only reads; [`super::Table::unguarded`] finds the others.
-    Undecided,
-    /// The role itself is narrow enough, for this reason.
-    Role(&'static str),
-    /// An admission policy. Every expression has to be true.
-    Policy(&'static [Check]),
-}
-
-/// One validation of a policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Check {
-    /// CEL over `object`, `oldObject` (null on creation) and `authorizer`. `{operator}` and `{namespace}` stand for
-    /// the operator's name and the hub namespace, `{finalizer-…}`, `{label-…}` and `{release-store-…}` for the
-    /// constants of `kyma_api`.
-    pub expression: &'static str,
-    /// Message to the refused writer.
-    pub message: &'static str,
-}
-
-impl Check {
-    /// Returns a validation.
-    pub const fn new(expression: &'static str, message: &'static str) -> Self {
-        Self { expression, message }
-    }
-
-    /// The spec stays unchanged.
-    pub const SPEC: Self = Self::new(
-        "has(object.spec) == has(oldObject.spec) && (!has(object.spec) || object.spec == oldObject.spec)",
-        "{operator} does not change the spec",
-    );
-
-    /// Owner references stay unchanged: the garbage collector deletes objects with an absent owner.
-    pub const OWNERS: Self = Self::new(
-        "(has(object.metadata.ownerReferences) ? object.metadata.ownerReferences : []) == \
-         (oldObject != null && has(oldObject.metadata.ownerReferences) ? oldObject.metadata.ownerReferences : [])",
-        "{operator} does not change ownerReferences",
-    );
-
-    /// Labels stay unchanged, and created objects have none.
-    pub const LABELS: Self = Self::new(
-        "(has(object.metadata.labels) ? object.metadata.labels : {}) == \
-         (oldObject != null && has(oldObject.metadata.labels) ? oldObject.metadata.labels : {})",
-        "{operator} does not change labels",
-    );
-
-    /// Finalizers stay unchanged, and created objects have none.
-    pub const FINALIZERS: Self = Self::new(
-        "(has(object.metadata.finalizers) ? object.metadata.finalizers : []) == \
-         (oldObject != null && has(oldObject.metadata.finalizers) ? oldObject.metadata.finalizers : [])",
-        "{operator} does not change finalizers",
-    );
-}
+use super::rule::{Check, Guard, Rule, list};
 
 /// The brake's Pause.
 pub(super) const BRAKE_PAUSE: Guard = Guard::Policy(&[
@@ -151,12 +95,11 @@ pub(super) fn render(
              spec:\n  failurePolicy: Fail\n  matchConstraints:\n    resourceRules:\n",
             rule.why
         );
-        let _ = writeln!(out, "      - apiGroups: {}", super::list(rule.groups));
-        let _ =
-            writeln!(out, "        apiVersions: [\"*\"]\n        operations: {}", super::list(&operations));
-        let _ = writeln!(out, "        resources: {}", super::list(rule.resources));
+        let _ = writeln!(out, "      - apiGroups: {}", list(rule.groups));
+        let _ = writeln!(out, "        apiVersions: [\"*\"]\n        operations: {}", list(&operations));
+        let _ = writeln!(out, "        resources: {}", list(rule.resources));
         if !rule.names.is_empty() {
-            let _ = writeln!(out, "        resourceNames: {}", super::list(rule.names));
+            let _ = writeln!(out, "        resourceNames: {}", list(rule.names));
         }
         let user = format!("request.userInfo.username == 'system:serviceaccount:{namespace}:{operator}'");
         let _ = writeln!(out, "  matchConditions:");

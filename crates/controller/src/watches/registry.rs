@@ -12,7 +12,9 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{Listener, ObjectEvent, WatchSpec, WatchTimes, pulse::Pulse, stream::Source};
+use super::pulse::Pulse;
+use super::spec::{Listener, ObjectEvent, WatchSpec, WatchTimes};
+use super::stream::Source;
 use crate::expression::evaluation::{contain_panic, run_on_thread, target_group};
 use crate::failure::Failure;
 use crate::process::metrics::Metrics;

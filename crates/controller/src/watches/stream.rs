@@ -16,8 +16,10 @@ use kyma_api::Reason;
 use kyma_targets::{Streams, classify, is_initializing};
 
 use super::bounds::{Implausible, Tally, is_bearable, is_plausible, is_plausible_version};
+use super::delivered::DeliveredObjects;
 use super::gap::{Gap, GapCount, Panics, pause_after};
-use super::{Content, ObjectEvent, WatchSpec, delivered::DeliveredObjects, pulse::Pulse};
+use super::pulse::Pulse;
+use super::spec::{Content, ObjectEvent, WatchSpec};
 use crate::failure::Failure;
 use crate::informer::ResourceVersion;
 use crate::reconciler::jitter::{jitter, shorten_randomly};

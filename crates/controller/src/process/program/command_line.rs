@@ -7,7 +7,8 @@ use std::{
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use super::{Program, serve::run_alone};
+use super::definition::Program;
+use super::serve::run_alone;
 use crate::process::args::Args;
 use crate::process::metrics::Metrics;
 use crate::process::settings::Settings;

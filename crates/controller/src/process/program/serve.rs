@@ -1,6 +1,6 @@
 //! Starting and stopping.
 
-use super::{Program, RunError};
+use super::definition::{Program, RunError};
 use crate::hub::crd_check::{CrdError, await_crds};
 use crate::hub::{HubError, hub_config};
 use crate::process::admin::AdminError;
