@@ -15,6 +15,3 @@ mod unconnected;
 pub use behaviour::{ConformanceSetup, check_behaviour};
 pub use tables::check_tables;
 pub use test_operator::TestOperator;
-
-/// Message about one violation of the contract.
-type Violation = String;

@@ -4,50 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 
 use futures::StreamExt;
+use kube::ResourceExt;
 use kube::api::ApiResource;
-use kube::core::{DynamicObject, GroupVersionKind};
-use kube::discovery::pinned_kind;
-use kube::error::DiscoveryError;
-use kube::{Client, ResourceExt};
+use kube::core::DynamicObject;
 use kube_runtime::watcher::{self, DefaultBackoff, Event};
-use kyma_api::HelmComponent;
 use kyma_controller::{describe_cause, hub_watch};
 use tokio_util::sync::CancellationToken;
 
 use super::graph::ListState;
+use super::index::{Dependencies, MAX_WATCHED_KINDS};
+use super::kind_watch::{KindWatch, is_missing};
 use super::view::{Kind, Node};
-use super::{Dependencies, MAX_WATCHED_KINDS};
 use crate::contract::{ComponentResource, Contract};
-
-/// A watched kind.
-pub(super) struct KindWatch {
-    /// The API versions in which components name it.
-    versions: BTreeSet<String>,
-    stop: CancellationToken,
-}
-
-/// Returns the kind as the hub serves it, in the first served one of these versions.
-pub(super) async fn resource(
-    hub: &Client,
-    kind: &Kind,
-    versions: &BTreeSet<String>,
-) -> kube::Result<ApiResource> {
-    if *kind == Kind::helm() {
-        return Ok(ApiResource::erase::<HelmComponent>(&()));
-    }
-    let mut unserved = None;
-    for version in versions.iter().filter(|version| kind.can_be(version)) {
-        let version = version.rsplit_once('/').map_or(&**version, |(_, version)| version);
-        let gvk = GroupVersionKind::gvk(&kind.group, version, &kind.kind);
-        match pinned_kind(hub, &gvk).await {
-            Ok((resource, _)) => return Ok(resource),
-            Err(error) if is_missing(&error) => unserved = Some(error),
-            Err(error) => return Err(error),
-        }
-    }
-    let missing = || DiscoveryError::MissingKind(kind.kind.clone());
-    Err(unserved.unwrap_or_else(|| kube::Error::Discovery(missing())))
-}
 
 fn is_unserved(event: &watcher::Result<Event<DynamicObject>>) -> bool {
     let Err(watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) = event
@@ -55,14 +23,6 @@ fn is_unserved(event: &watcher::Result<Event<DynamicObject>>) -> bool {
         return false;
     };
     is_missing(error)
-}
-
-fn is_missing(error: &kube::Error) -> bool {
-    match error {
-        kube::Error::Api(status) => status.code == 404,
-        kube::Error::Discovery(_) => true,
-        _ => false,
-    }
 }
 
 impl<R: ComponentResource> Dependencies<R> {

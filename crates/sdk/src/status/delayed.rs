@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{FreeForm, Reason, condition};
 
-use super::{Report, next_status};
+use super::report::{Report, next_status};
 use crate::contract::{ComponentResource, HANDLED};
 
 /// Maximum delay, counted from the first report that was not written.

@@ -17,7 +17,6 @@ use kyma_api::{State, condition, finalizers, labels, names};
 use kyma_controller::{NoFlags, Process, RunError, serve};
 use serde_json::{Value, json};
 
-use super::Violation;
 use super::test_operator::settings;
 use crate::component::Component;
 use crate::contract::Contract;
@@ -72,7 +71,7 @@ pub async fn check_behaviour<C: Component>(
     component: C,
     sample: Value,
     setup: &ConformanceSetup,
-) -> Result<Vec<Violation>, RunError> {
+) -> Result<Vec<String>, RunError> {
     let settings = settings(&setup.flags)?;
     let hub_namespace = settings.hub_namespace.clone();
     let process = Process::new()?;
@@ -101,7 +100,7 @@ struct Trial<'a, C: Component> {
 type Objects = BTreeMap<String, String>;
 
 impl<C: Component> Trial<'_, C> {
-    async fn run(&self) -> Result<Vec<Violation>, RunError> {
+    async fn run(&self) -> Result<Vec<String>, RunError> {
         let mut found = vec![];
         self.grant_access().await?;
         let orphan = format!("{NAME}-orphan");
@@ -127,12 +126,12 @@ impl<C: Component> Trial<'_, C> {
         Ok(found)
     }
 
-    async fn idempotence(&self, name: &str, installed: &Objects) -> Result<Vec<Violation>, RunError> {
+    async fn idempotence(&self, name: &str, installed: &Objects) -> Result<Vec<String>, RunError> {
         let before = Contract::of(&self.components.get(name).await?)?.whole_status;
         let look = json!({"metadata": {"annotations": {"conformance": "look again"}}});
         self.components.patch(name, &PatchParams::default(), &Patch::Merge(&look)).await?;
         let again = self.until_settled(name).await?.unwrap_or_default();
-        let mut found: Vec<Violation> = vec![];
+        let mut found: Vec<String> = vec![];
         for (object, version) in installed {
             if again.get(object) != Some(version) {
                 found.push(format!("reconciled again without a change, it changed {object}"));
@@ -144,7 +143,7 @@ impl<C: Component> Trial<'_, C> {
         Ok(found)
     }
 
-    async fn removal(&self, name: &str, suspended: bool) -> Result<Vec<Violation>, RunError> {
+    async fn removal(&self, name: &str, suspended: bool) -> Result<Vec<String>, RunError> {
         self.create(name, json!({"deletionPolicy": "Delete", "suspend": suspended})).await?;
         if !suspended && self.until_ready(name).await?.is_none() {
             return Ok(vec![format!("{name}: never Ready: {}", self.ready_text(name).await?)]);
@@ -293,7 +292,7 @@ const STORAGE_DEADLINE: Duration = Duration::from_secs(30);
 /// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(50);
 
-fn report_violations(contract: &Contract, generation: Option<i64>) -> Vec<Violation> {
+fn report_violations(contract: &Contract, generation: Option<i64>) -> Vec<String> {
     let mut found = vec![];
     let conditions = &contract.status.conditions;
     match condition::get(conditions, condition::types::READY) {

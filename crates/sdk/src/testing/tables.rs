@@ -5,7 +5,6 @@ use kube::{CustomResourceExt, Resource};
 use kyma_api::component::{self, COMPONENT_CATEGORY};
 use kyma_controller::Rule;
 
-use super::Violation;
 use crate::component::Component;
 use crate::driver::component_table;
 
@@ -19,7 +18,7 @@ use crate::driver::component_table;
 ///     assert_eq!(check_tables::<C>(), [""; 0]);
 /// }
 /// ```
-pub fn check_tables<C: Component>() -> Vec<Violation> {
+pub fn check_tables<C: Component>() -> Vec<String> {
     let mut found = vec![];
     let version = C::Resource::version(&());
     let crd = component::check(&C::Resource::crd(), &version);
@@ -54,7 +53,7 @@ fn is_dns_label(name: &str) -> bool {
 }
 
 /// Returns a violation if `kubectl get kyma-components` would leave the kind out.
-fn check_category(crd: &Crd) -> Option<Violation> {
+fn check_category(crd: &Crd) -> Option<String> {
     let has_category = crd.spec.names.categories.iter().flatten().any(|word| word == COMPONENT_CATEGORY);
     (!has_category).then(|| {
         format!(
@@ -65,8 +64,8 @@ fn check_category(crd: &Crd) -> Option<Violation> {
 }
 
 /// No wildcard and no way to more rights on the hub.
-fn check_hub_rule(rule: &Rule) -> Vec<Violation> {
-    let mut found: Vec<Violation> = check_why(rule).into_iter().collect();
+fn check_hub_rule(rule: &Rule) -> Vec<String> {
+    let mut found: Vec<String> = check_why(rule).into_iter().collect();
     for verb in ["*", "escalate", "bind", "impersonate"] {
         if rule.verbs.contains(&verb) {
             found.push(format!("hub rule {:?}: verb {verb}", rule.resources));
@@ -78,7 +77,7 @@ fn check_hub_rule(rule: &Rule) -> Vec<Violation> {
     found
 }
 
-fn check_why(rule: &Rule) -> Option<Violation> {
+fn check_why(rule: &Rule) -> Option<String> {
     rule.why.trim().is_empty().then(|| format!("rule {:?} has no reason", rule.resources))
 }
 
