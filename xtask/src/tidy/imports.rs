@@ -26,6 +26,7 @@ const CHECKED: &[&str] = &[
     "kymactl",
     "object-set",
     "release-meta-syncer",
+    "sdk",
     "targets",
     "testbed",
 ];
@@ -34,7 +35,6 @@ const CHECKED: &[&str] = &[
 const UNCHECKED: &[(&str, &str)] = &[
     ("helm-component", "its modules move to folders by capability"),
     ("kyma-operator", "its modules move to the stages of the reconcile"),
-    ("sdk", "the driver and the dependencies share types with their children"),
     ("tls", "it is one file"),
 ];
 

@@ -19,10 +19,8 @@ use kyma_controller::{
 use kyma_targets::{TargetError, classify};
 use serde_json::{Value, json};
 
-use super::{
-    Driver,
-    kinds::{LATE_LOOKUP_INTERVAL, lookup_interval},
-};
+use super::kinds::{LATE_LOOKUP_INTERVAL, lookup_interval};
+use super::state::Driver;
 use crate::component::{Component, Progress};
 use crate::context::Context;
 use crate::contract::ComponentResource;

@@ -7,7 +7,8 @@ use kyma_api::{
 };
 use kyma_controller::Failure;
 
-use super::{Driver, Outcome, failure_condition};
+use super::outcome::{Outcome, failure_condition};
+use super::state::Driver;
 use crate::component::{Component, Progress, Removal};
 use crate::contract::Contract;
 use crate::dependencies::{DeletionBlockers, DependencyEffect, is_stale};

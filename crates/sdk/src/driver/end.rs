@@ -23,9 +23,10 @@ use kyma_controller::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{
-    Driver, Outcome, account, default_resource::LiveResource, failure_condition, nothing_blocks, reachable,
-};
+use super::account;
+use super::default_resource::LiveResource;
+use super::outcome::{Outcome, failure_condition, reachable};
+use super::state::Driver;
 use crate::component::{Component, Progress, Removal};
 use crate::context::Context;
 use crate::contract::{Contract, DeletionEffect, deletion_effect, has_finalizer};
@@ -241,6 +242,11 @@ fn one_version_each(resources: &[ApiResource]) -> Vec<WatchSpec> {
         }
     }
     kinds.into_iter().map(WatchSpec::in_kind).collect()
+}
+
+/// Reports whether no object can block a removal.
+fn nothing_blocks(blocking: &Blocking) -> bool {
+    blocking.kinds.is_empty()
 }
 
 impl Outcome {

@@ -12,7 +12,7 @@ use kyma_api::{
 };
 use kyma_controller::{Failure, WatchSpec, served_kinds};
 
-use super::Driver;
+use super::state::Driver;
 use crate::component::{Component, Progress};
 use crate::context::Context;
 use crate::dependencies::Kind;

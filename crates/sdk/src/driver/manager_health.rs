@@ -1,6 +1,6 @@
 //! The workload whose health decides on the state of a module (`spec.manager`).
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
@@ -18,13 +18,10 @@ use kyma_api::{GroupKind, Manager, Reason, State, condition};
 use kyma_controller::default_resource::has_owner;
 use kyma_controller::{Failure, WatchSpec, is_object_name, served_kind};
 use kyma_health::{Health, HealthStatus};
-use parking_lot::Mutex;
 
-use super::{
-    Driver,
-    default_resource::watch_spec,
-    kinds::{self, LATE_LOOKUP_INTERVAL, LOOKUP_INTERVAL, lookup_interval},
-};
+use super::default_resource::watch_spec;
+use super::kinds::{self, LATE_LOOKUP_INTERVAL, LOOKUP_INTERVAL, lookup_interval};
+use super::state::Driver;
 use crate::component::{Component, Progress};
 use crate::context::Context;
 use crate::contract::ComponentResource;
@@ -55,34 +52,6 @@ struct FailureClock {
     since: Timestamp,
     /// Time for which it must last.
     grace: SignedDuration,
-}
-
-/// Time at which the manager of each component was first seen failed. Removed when it no longer fails.
-pub(super) struct FailureTimes<R: Resource<DynamicType = ()>> {
-    since: Mutex<HashMap<ObjectRef<R>, Timestamp>>,
-}
-
-impl<R: Resource<DynamicType = ()>> Default for FailureTimes<R> {
-    fn default() -> Self {
-        Self { since: Mutex::default() }
-    }
-}
-
-impl<R: Resource<DynamicType = ()>> FailureTimes<R> {
-    /// Returns the time at which the failure was first seen; `now` if the manager did not fail before, or does not fail
-    /// now.
-    pub(super) fn first_seen(&self, resource: &R, fails: bool, now: Timestamp) -> Timestamp {
-        let key = ObjectRef::from_obj(resource);
-        if fails {
-            return *self.since.lock().entry(key).or_insert(now);
-        }
-        self.forget(&key);
-        now
-    }
-
-    pub(super) fn forget(&self, key: &ObjectRef<R>) {
-        self.since.lock().remove(key);
-    }
 }
 
 impl<C: Component> Driver<C> {
@@ -350,14 +319,6 @@ fn describe(manager: &Manager, namespace: Option<&str>) -> String {
 fn kind_name(manager: &Manager) -> String {
     let Manager { group, kind, .. } = manager.clone();
     kinds::name(&GroupKind { group, version: None, kind })
-}
-
-#[cfg(test)]
-impl<R: Resource<DynamicType = ()>> FailureTimes<R> {
-    /// Reports whether no manager fails.
-    pub(super) fn is_empty(&self) -> bool {
-        self.since.lock().is_empty()
-    }
 }
 
 #[cfg(test)]

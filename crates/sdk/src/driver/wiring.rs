@@ -15,7 +15,10 @@ use kyma_controller::{
 use kyma_targets::SecretKey;
 use parking_lot::Mutex;
 
-use super::{Driver, FailureTimes, JoinedReads, UidSet};
+use super::failure_times::FailureTimes;
+use super::joined_reads::JoinedReads;
+use super::state::Driver;
+use super::uid_set::UidSet;
 use crate::component::Component;
 use crate::contract::{ComponentResource, Contract, HANDLED};
 use crate::dependencies::Dependencies;

@@ -4,6 +4,7 @@ use kyma_controller::Wait;
 use serde_json::json;
 
 use super::*;
+use crate::driver::failure_times::FailureTimes;
 
 const NAME: &str = "Deployment.apps kyma-system/manager";
 
