@@ -35,6 +35,14 @@ pub struct Failure {
 
 impl Failure {
     /// Returns a failure of its reason's class (Transient if the reason has none).
+    ///
+    /// ```
+    /// use kyma_api::{ErrorClass, Reason};
+    /// use kyma_controller::Failure;
+    ///
+    /// let failure = Failure::new(Reason::ValuesInvalid, "spec.values.replicas is no number");
+    /// assert_eq!(failure.class, ErrorClass::Invalid);
+    /// ```
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             reason,

@@ -24,6 +24,15 @@ const MAX_COUNTED_OBJECTS: usize = 10_000;
 const MAX_NAME_CHARS: usize = 253;
 
 /// Kinds whose objects block a removal.
+///
+/// ```
+/// use kyma_api::GroupKind;
+/// use kyma_controller::Blocking;
+///
+/// let kind = GroupKind { group: "demo.example.org".to_owned(), kind: "Guest".to_owned(), version: None };
+/// let blocking = Blocking { kinds: vec![kind], ..Blocking::default() };
+/// assert!(blocking.own.is_empty());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blocking {
     /// The kinds; without a version, every served version is listed.

@@ -43,6 +43,17 @@ pub struct DeleteRequest<'a> {
 
 impl<'a> DeleteRequest<'a> {
     /// Returns a request without proof, which deletes dependents in the background.
+    ///
+    /// ```
+    /// use kube::api::{ApiResource, ObjectMeta};
+    /// use kyma_api::DeleteProof;
+    /// use kyma_controller::DeleteRequest;
+    ///
+    /// fn of_empty_crd<'a>(crd: &'a ApiResource, live: &'a ObjectMeta, managers: &'a [&'a str]) -> DeleteRequest<'a> {
+    ///     let resource_version = live.resource_version.clone().unwrap_or_default();
+    ///     DeleteRequest::new(crd, live, managers).proven(DeleteProof::CreatedAndEmpty { resource_version })
+    /// }
+    /// ```
     pub fn new(resource: &'a ApiResource, live: &'a ObjectMeta, managers: &'a [&'a str]) -> Self {
         Self {
             resource,

@@ -21,6 +21,16 @@ pub struct Rule {
 
 impl Rule {
     /// Returns a rule for resources of one group.
+    ///
+    /// ```
+    /// use kyma_controller::{Guard, Rule};
+    ///
+    /// const WATCH: Rule = Rule::new(&["demo.example.org"], &["databases"], &["list", "watch"], "wait for Databases");
+    /// const REPORT: Rule = Rule::new(&["demo.example.org"], &["databases/status"], &["patch"], "report")
+    ///     .guarded(Guard::Role("the status of one kind"));
+    /// assert!(WATCH.allows("demo.example.org", "databases", "list"));
+    /// assert!(!REPORT.allows("demo.example.org", "databases", "patch"));
+    /// ```
     pub const fn new(
         groups: &'static [&'static str],
         resources: &'static [&'static str],
