@@ -10,7 +10,7 @@ use kyma_targets::ServiceAccount;
 use crate::context::Context;
 use crate::contract::ComponentResource;
 
-/// A reconciler for one kind of component. The [crate](crate) has an example.
+/// A reconciler for one kind of component. [The crate](crate) has an example.
 ///
 /// The driver calls [`install`](Self::install) whenever something that matters has changed, with a client for the
 /// right target; it resolves access, proves the target's identity, obeys suspension and deletion rules, writes

@@ -23,8 +23,7 @@ pub trait ComponentResource: HubResource + CustomResourceExt + Serialize {}
 
 impl<T: HubResource + CustomResourceExt + Serialize> ComponentResource for T {}
 
-/// Fields that kyma-operator writes into `spec` of every component. Flatten it into your own spec; the [crate](crate) has
-/// an example.
+/// Fields that kyma-operator writes into `spec` of every component. Flatten it into your own spec.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ComponentSpec {

@@ -26,8 +26,8 @@ use crate::status::StatusWriter;
 
 /// Runs the whole `main` of a component.
 ///
-/// Provides the commands `run`, `crd`, `rbac`, `reasons`, `metrics` and `version`; see [`run_program`] for exit codes. The
-/// [crate](crate) has an example.
+/// Provides the commands `run`, `crd`, `rbac`, `reasons`, `metrics` and `version`; see [`run_program`] for exit codes.
+/// [The crate](crate) has an example.
 pub fn run_component<C: Component>(component: C) -> ExitCode {
     run_program(ComponentProgram(component))
 }
