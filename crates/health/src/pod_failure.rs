@@ -30,13 +30,13 @@ pub fn pod_failure_reason(pod: &Value) -> Option<String> {
     unmet
         .filter_map(|kind| view.condition(kind))
         .find(|one| one.is_false())
-        .map(super::view::Condition::words)
+        .map(super::view::Condition::summary)
 }
 
 /// Returns why a workload cannot create its Pods: its condition `ReplicaFailure`.
 pub fn replica_failure(workload: &Value) -> Option<String> {
     let condition = View::of(workload).condition("ReplicaFailure");
-    condition.filter(|condition| condition.is_true()).map(super::view::Condition::words)
+    condition.filter(|condition| condition.is_true()).map(super::view::Condition::summary)
 }
 
 /// Returns the waiting reason of a container, unless it is only starting.
