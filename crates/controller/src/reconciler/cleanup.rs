@@ -3,6 +3,8 @@
 use kube::Resource;
 use kube_runtime::reflector::{ObjectRef, Store};
 
+use crate::expression::evaluation::contain_panic;
+
 /// Function that removes all state of an object.
 pub(super) type StateRemover<K> = Box<dyn Fn(&ObjectRef<K>) + Send + Sync>;
 
@@ -20,7 +22,8 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Drop for CleanupGuard<'_, 
         if let Some(forget) = self.forget
             && self.store.get(&self.key).is_none()
         {
-            forget(&self.key);
+            // A panic in a drop would end the controller, not only this reconcile.
+            contain_panic("state of a vanished object", || forget(&self.key));
         }
     }
 }
@@ -56,5 +59,12 @@ mod tests {
         assert_eq!(forgotten.load(Ordering::Relaxed), 0);
         drop(running);
         assert_eq!(forgotten.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_panic_while_state_is_removed_is_contained() {
+        let (store, _writer) = reflector::store::<ConfigMap>();
+        let forget: StateRemover<ConfigMap> = Box::new(|_| panic!("a broken cache"));
+        drop(CleanupGuard { store: &store, forget: Some(&forget), key: ObjectRef::new("a") });
     }
 }
