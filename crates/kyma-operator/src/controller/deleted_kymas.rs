@@ -187,6 +187,20 @@ async fn deleted_kymas_leave_no_entry_in_any_index() {
 }
 
 #[tokio::test]
+async fn first_list_counts_after_a_list_without_the_kyma() {
+    let mut hub = Hub::new();
+    let kyma = kyma(1);
+    let key = KymaKey::of(&kyma);
+    hub.create(&kyma);
+    hub.list();
+    let session = unverified_connection(&hub.state.runtime, access_of(&hub.state, &kyma).unwrap());
+    hub.state.forget(&key);
+    session::watch(&hub.state, &key, &session.target, false).unwrap();
+    deliver_target_events(&hub.state, &key);
+    assert!(hub.state.target_kyma(&key).is_some());
+}
+
+#[tokio::test]
 async fn a_reconcile_that_outlives_its_kyma_leaves_no_entry() {
     let mut hub = Hub::new();
     let kyma = kyma(1);

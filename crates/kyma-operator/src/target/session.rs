@@ -103,6 +103,8 @@ pub(crate) fn watch_spec(state: &State) -> WatchSpec {
 /// Starts the watches of a target; those of policies only if it has policies. On the hub itself only policies are
 /// watched.
 pub(crate) fn watch(state: &State, kyma: &KymaKey, target: &Target, has_policies: bool) -> Result<(), Error> {
+    // A list of the hub that lacks the Kyma removes its state, and events of a target add none.
+    state.kymas().get_or_add(kyma);
     let remote = std::iter::once(watch_spec(state)).chain(pull_secret::watch_spec(state));
     let policies = admission::watch_specs(kyma).filter(|_| has_policies);
     let watch_specs: Vec<WatchSpec> = remote.filter(|_| !target.is_local()).chain(policies).collect();
