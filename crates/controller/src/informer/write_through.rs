@@ -200,11 +200,13 @@ impl<K: Eq + Hash, V> WriteThrough<K, V> {
         self.objects.retain(|_, object| object.write.as_mut().is_none_or(&mut keep));
     }
 
-    /// Drops an object whose last write the watch has delivered.
+    /// Drops an object whose last write the watch has delivered. A write since the beginning of a list counts until its
+    /// end: the list may be that of a backup, whose versions are lower than those delivered before.
     pub fn forget_delivered(&mut self, key: &K) {
         let is_delivered = |object: &WrittenObject<V>| {
             let delivered = object.delivered.unwrap_or(self.position);
-            object.write.as_ref().is_some_and(|write| write.version <= delivered)
+            let is_before_list = |write: &OwnWrite<V>| !self.is_listing || write.lists < self.lists;
+            object.write.as_ref().is_some_and(|write| write.version <= delivered && is_before_list(write))
         };
         if self.objects.get(key).is_some_and(is_delivered) {
             self.objects.remove(key);

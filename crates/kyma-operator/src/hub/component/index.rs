@@ -292,6 +292,17 @@ mod tests {
     }
 
     #[test]
+    fn component_written_during_the_list_of_a_backup_stays_indexed() {
+        let mut components = Components::default();
+        components.apply(view(9_000, "1.0.0"));
+        components.begin_list("component.kyma-project.io", "HelmComponent");
+        components.written(view(500, "1.0.0"));
+        let gone = components.retain("component.kyma-project.io", "HelmComponent", &BTreeSet::new());
+        assert!(gone.is_empty());
+        assert_eq!(components.of(&KymaKey::new("n", "k")).len(), 1);
+    }
+
+    #[test]
     fn a_component_written_during_a_list_stays_indexed() {
         let mut components = Components::default();
         let kyma = KymaKey::new("n", "k");
