@@ -24,8 +24,8 @@ pub(crate) fn next(
 ) -> Option<ModuleConfigStatus> {
     let current = current.cloned().unwrap_or_default();
     let mut conditions: Vec<metav1::Condition> = current.conditions.clone().unwrap_or_default();
+    conditions.retain(|stored| OWN_CONDITION_TYPES.contains(&condition::current_type(&stored.type_)));
     let mut changed = condition::rename_stored(&mut conditions);
-    conditions.retain(|condition| OWN_CONDITION_TYPES.contains(&condition.type_.as_str()));
     let generation = config.revision.1;
     // Without counts the status keeps its previous counts, which may be incomplete.
     let was_incomplete =
