@@ -9,7 +9,7 @@ use kyma_helm::hooks::{self, Event, Hook};
 
 use super::observe::loaded_release;
 use super::run::{checkpoint_record, run};
-use super::state::Outcome;
+use super::state::{Outcome, StoredHooks};
 use super::stored;
 use crate::actions::rollback::read_stored_release;
 use crate::blocking::{run_blocking, run_blocking_if_large};
@@ -21,17 +21,6 @@ use crate::state_secret::StateSecret;
 
 /// Advice for a removal whose hooks cannot be loaded.
 const REMEDY: &str = "set spec.hooks to Skip to continue the removal without its hooks";
-
-/// Change of the stored hooks by the apply of a release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StoredHooks {
-    /// They are those of the release, or there are none.
-    Unchanged,
-    /// The hooks of the release are stored beside those of the previous one.
-    Replaced,
-    /// The release has no hooks of a removal, or they could not be stored.
-    Removed,
-}
 
 /// Runs the hooks of a removal event, as of the installed release.
 pub(crate) async fn run_for_removal(pass: &mut Pass<'_>, event: Event) -> Result<Outcome, Failure> {
@@ -157,30 +146,30 @@ pub(crate) async fn checkpoint_removal_hooks(
         let render = loaded.render.as_deref();
         pass.release_store().store_part(&criteria, PartKind::Hooks, part, render).await?;
     }
-    pass.state.removal_hooks.stored_release = has.then(|| loaded.release.clone());
+    pass.state.removal_hooks.begun_release = has.then(|| loaded.release.clone());
     Ok(stored)
 }
 
-/// Discards the hooks of previous releases, once the status records the new one.
-pub(crate) async fn discard_removal_hooks(pass: &Pass<'_>, stored: StoredHooks) {
-    let begun = pass.state.recorded.hooks.release.as_ref().map(|record| &*record.digest);
-    let kept = match stored {
-        StoredHooks::Unchanged => return,
-        StoredHooks::Replaced => begun,
-        StoredHooks::Removed => None,
-    };
-    let criteria = pass.state.recorded.revision_criteria();
-    let discarded = match pass.release_store().discard_parts(&criteria, PartKind::Hooks, kept).await {
-        Ok(()) => empty_former_secret(pass).await,
-        failed => failed,
-    };
-    if let Err(error) = discarded {
+/// Discards the hooks of previous releases, once the status records the new one. A discard that fails is repeated by
+/// the next apply.
+pub(crate) async fn discard_removal_hooks(pass: &mut Pass<'_>, stored: StoredHooks) {
+    if pass.cluster.dry_run.is_some() {
+        return;
+    }
+    pass.state.removal_hooks.confirm(stored);
+    let Some(kept) = pass.state.removal_hooks.discard_due.clone() else { return };
+    match discard_all_but(pass, kept.release.as_deref()).await {
+        Ok(()) => pass.state.removal_hooks.discard_due = None,
         // The record names another release, so these hooks do not run.
-        tracing::warn!(component = %pass.key.name, %error, "hooks of the former release are not discarded");
+        Err(error) => {
+            tracing::warn!(component = %pass.key.name, %error, "hooks of the former release are not discarded");
+        }
     }
 }
 
-async fn empty_former_secret(pass: &Pass<'_>) -> Result<(), Failure> {
+async fn discard_all_but(pass: &Pass<'_>, kept: Option<&str>) -> Result<(), Failure> {
+    let criteria = pass.state.recorded.revision_criteria();
+    pass.release_store().discard_parts(&criteria, PartKind::Hooks, kept).await?;
     let secret = former_secret(pass);
     if pass.may_have_former(secret.name()) { secret.empty().await } else { Ok(()) }
 }

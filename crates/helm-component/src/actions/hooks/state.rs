@@ -101,10 +101,45 @@ impl Outcome {
 pub(crate) struct RemovalHooks {
     /// The hooks, once they were read.
     pub(super) prepared: Option<Arc<PreparedObjects>>,
-    /// The release whose hooks were stored last.
+    /// The release whose hooks were stored last, until the status records it.
+    pub(super) begun_release: Option<String>,
+    /// The release that the status records, whose hooks are stored.
     pub(super) stored_release: Option<String>,
     /// Digest of the hooks that were stored last.
     pub(super) stored_digest: Option<String>,
+    /// Stored hooks that remain when those of previous releases are discarded; `None` if no discard is due.
+    pub(super) discard_due: Option<RemainingHooks>,
+}
+
+/// Change of the stored hooks by the apply of a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StoredHooks {
+    /// They are those of the release, or there are none.
+    Unchanged,
+    /// The hooks of the release are stored beside those of the previous one.
+    Replaced,
+    /// The release has no hooks of a removal, or they could not be stored.
+    Removed,
+}
+
+/// Stored hooks that remain after a discard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RemainingHooks {
+    /// Release of the hooks; `None` if no hooks remain.
+    pub(super) release: Option<String>,
+}
+
+impl RemovalHooks {
+    /// Takes over a change of the stored hooks after the status records their release. Before that, the hooks do not
+    /// count as stored: a write for another release may drop them.
+    pub(super) fn confirm(&mut self, stored: StoredHooks) {
+        if stored == StoredHooks::Unchanged {
+            return;
+        }
+        self.stored_release = self.begun_release.take();
+        let release = self.stored_release.clone().filter(|_| stored == StoredHooks::Replaced);
+        self.discard_due = Some(RemainingHooks { release });
+    }
 }
 
 /// Returns the record of hooks for content that Helm installed: the hooks of its installation have run.
@@ -137,6 +172,21 @@ mod tests {
         assert_eq!(records.of_event(Event::PostDelete), Some(&record("release")));
         assert_eq!(records.of_event(Event::Test), Some(&record("tests")));
         assert_eq!(records.all().count(), 2);
+    }
+
+    #[test]
+    fn a_discard_is_due_once_the_status_records_the_stored_hooks() {
+        let remaining = |release: Option<&str>| Some(RemainingHooks { release: release.map(str::to_owned) });
+        let mut hooks = RemovalHooks { begun_release: Some("b".to_owned()), ..RemovalHooks::default() };
+        hooks.confirm(StoredHooks::Unchanged);
+        assert_eq!((&hooks.stored_release, &hooks.discard_due), (&None, &None));
+        hooks.confirm(StoredHooks::Replaced);
+        assert_eq!(hooks.stored_release.as_deref(), Some("b"));
+        assert_eq!(hooks.discard_due, remaining(Some("b")));
+        hooks.confirm(StoredHooks::Unchanged);
+        assert_eq!(hooks.discard_due, remaining(Some("b")), "the discard failed");
+        hooks.confirm(StoredHooks::Removed);
+        assert_eq!((&hooks.stored_release, &hooks.discard_due), (&None, &remaining(None)));
     }
 
     #[test]
