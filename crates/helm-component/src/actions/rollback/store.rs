@@ -65,7 +65,7 @@ async fn store_release(pass: &mut Pass<'_>) -> Result<RollbackTarget, Failure> {
 
 /// Empties the Secret in which an earlier version of the operator stored the release, after the status names the new
 /// Secret.
-async fn empty_earlier_operator_secret(pass: &Pass<'_>, target: &RollbackTarget) -> Result<(), Failure> {
+async fn empty_earlier_operator_secret(pass: &mut Pass<'_>, target: &RollbackTarget) -> Result<(), Failure> {
     let secret = earlier_operator_secret(pass);
     let may_exist = pass.may_have_former(secret.name());
     if !may_exist || secret.read().await?.is_none_or(|data| data.is_empty()) {
@@ -77,9 +77,12 @@ async fn empty_earlier_operator_secret(pass: &Pass<'_>, target: &RollbackTarget)
 
 /// Records a stored rollback target on the hub before the Secret of its predecessor is emptied, so that a new process
 /// does not need that Secret (ADR 16).
-async fn record_target(pass: &Pass<'_>, target: &RollbackTarget) -> Result<(), Failure> {
-    let target = (TARGET_FIELD.to_owned(), json!(target));
-    pass.context.checkpoint(FreeForm::from_iter([target])).await
+async fn record_target(pass: &mut Pass<'_>, target: &RollbackTarget) -> Result<(), Failure> {
+    let field = (TARGET_FIELD.to_owned(), json!(target));
+    pass.context.checkpoint(FreeForm::from_iter([field])).await?;
+    pass.state.recorded.rollback.target = Some(target.clone());
+    pass.remember();
+    Ok(())
 }
 
 /// Discards all stored releases.
