@@ -39,7 +39,7 @@ pub(super) async fn recreate(
         ReplacementState::Free => {
             // Keeps the uid, since the object may exist until its deletion ends, and counts it as not sent.
             let entry = Entry { hash: String::new(), fingerprint: String::new(), ..entry.clone() };
-            Ok((Outcome::Waiting("the old object is being deleted, to be made anew"), Some(entry)))
+            Ok((Outcome::Waiting("the old object is being deleted and will be recreated"), Some(entry)))
         }
         ReplacementState::Blocked => Err(error.into()),
     }

@@ -10,16 +10,16 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum PathProblem {
     /// The path is not a JSON pointer by RFC 6901.
-    #[error("is no JSON pointer; it begins with /, and in names ~ is written ~0 and / is written ~1")]
+    #[error("is not a JSON pointer; it begins with /, and in names ~ is written ~0 and / is written ~1")]
     Syntax,
     /// The path is the empty pointer.
     #[error("is the whole object; use drift.mode")]
     Whole,
     /// The path names a field that identifies the object.
-    #[error("tells which object it is, and cannot change")]
+    #[error("identifies the object and cannot change")]
     Identity,
     /// The path names all labels or annotations, or one of the operator.
-    #[error("holds marks of the operator; name other labels and annotations one by one")]
+    #[error("includes labels or annotations of the operator; name other labels and annotations individually")]
     Marks,
 }
 
