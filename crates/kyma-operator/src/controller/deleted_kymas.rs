@@ -193,7 +193,7 @@ async fn first_list_counts_after_a_list_without_the_kyma() {
     let key = KymaKey::of(&kyma);
     hub.create(&kyma);
     hub.list();
-    let session = unverified_connection(&hub.state.runtime, access_of(&hub.state, &kyma).unwrap());
+    let session = unverified_connection(&hub.state.runtime, access_of(&*hub.state, &kyma).unwrap());
     hub.state.forget(&key);
     session::watch(&hub.state, &key, &session.target, false).unwrap();
     deliver_target_events(&hub.state, &key);
