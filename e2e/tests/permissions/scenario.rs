@@ -72,7 +72,7 @@ impl<'a> Scenario<'a> {
             self.access_breaks().await.context("access breaks")?;
         }
         self.a_mandatory_module().await.context("a mandatory module")?;
-        self.a_module_leaves_the_catalogue().await.context("a module leaves the catalogue")?;
+        self.modules_leave_the_catalogue().await.context("modules leave the catalogue")?;
         self.needs_what_no_log_shows().await.context("rights that no log shows")?;
         let quiet = |_: &str| {};
         let demo = demo::Scenario::new(self.landscape, &quiet)?;
@@ -384,29 +384,37 @@ impl<'a> Scenario<'a> {
         Ok(())
     }
 
-    /// Adds a module to the catalogue and removes it again; its copies reach both targets and leave them.
-    async fn a_module_leaves_the_catalogue(&self) -> Result<()> {
-        self.push("buoy", &json!([config_map("buoy")])).await?;
-        catalogue::assign(self.hub.clone(), "buoy", "1.0.0").await?;
-        let copies = |target: &Client| {
-            let templates: Api<ModuleTemplate> = Api::namespaced(target.clone(), TARGET_NAMESPACE);
-            (templates, Api::<ModuleReleaseMeta>::namespaced(target.clone(), TARGET_NAMESPACE))
-        };
-        for (templates, releases) in self.targets.iter().map(copies) {
-            until("the template is copied", DEADLINE, || async {
-                Ok(templates.get_opt("buoy-1.0.0").await?)
-            })
-            .await?;
-            until("the release is copied", DEADLINE, || async { Ok(releases.get_opt("buoy").await?) })
+    /// Adds two modules to the catalogue and removes them again; their copies reach both targets and leave them. Of one
+    /// module the release leaves first, of the other the template: of a module that lost one of them, the copy of the
+    /// other leaves as well, without a read of the hub.
+    async fn modules_leave_the_catalogue(&self) -> Result<()> {
+        for module in ["buoy", "float"] {
+            self.push(module, &json!([config_map(module)])).await?;
+            catalogue::assign(self.hub.clone(), module, "1.0.0").await?;
+        }
+        for module in ["buoy", "float"] {
+            for (templates, releases) in self.targets.iter().map(copies) {
+                until("the template is copied", DEADLINE, || async {
+                    Ok(templates.get_opt(&format!("{module}-1.0.0")).await?)
+                })
                 .await?;
+                until("the release is copied", DEADLINE, || async { Ok(releases.get_opt(module).await?) })
+                    .await?;
+            }
         }
         let releases: Api<ModuleReleaseMeta> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
         let templates: Api<ModuleTemplate> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
         releases.delete("buoy", &DeleteParams::default()).await?;
+        templates.delete("float-1.0.0", &DeleteParams::default()).await?;
+        for (templates, releases) in self.targets.iter().map(copies) {
+            gone(&releases, "buoy").await?;
+            gone(&templates, "float-1.0.0").await?;
+        }
         templates.delete("buoy-1.0.0", &DeleteParams::default()).await?;
+        releases.delete("float", &DeleteParams::default()).await?;
         for (templates, releases) in self.targets.iter().map(copies) {
             gone(&templates, "buoy-1.0.0").await?;
-            gone(&releases, "buoy").await?;
+            gone(&releases, "float").await?;
         }
         Ok(())
     }
@@ -513,4 +521,10 @@ where
         })
     })
     .await
+}
+
+/// Returns access to the copies of the catalogue on a target.
+fn copies(target: &Client) -> (Api<ModuleTemplate>, Api<ModuleReleaseMeta>) {
+    let templates = Api::namespaced(target.clone(), TARGET_NAMESPACE);
+    (templates, Api::namespaced(target.clone(), TARGET_NAMESPACE))
 }
