@@ -207,7 +207,7 @@ impl fmt::Display for CallError {
 /// Kinds of failures that need different reactions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// No answer: connection, TLS, deadline, breaker. [`CallError::of_target`] says which.
+    /// No answer: connection, TLS, deadline or breaker; [`CallError::of_target`] has the cause.
     NoAnswer,
     /// The response is not one of an API server.
     Unreadable,
@@ -215,23 +215,23 @@ pub enum Failure {
     Unauthorized,
     /// 403 by RBAC.
     Forbidden,
-    /// 403 by a resource quota; its name where the answer has it.
+    /// 403 by a resource quota; its name if the answer has it.
     QuotaExceeded(String),
-    /// 403 since the namespace is being deleted.
+    /// 403 because the namespace is being deleted.
     NamespaceTerminating,
-    /// A webhook or admission policy says no; the policy's or webhook's name where the answer has it.
+    /// A webhook or admission policy denied the request; its name if the answer has it.
     Denied(String),
-    /// A webhook did not answer as it should; its name where the answer has it.
+    /// A webhook failed; its name if the answer has it.
     WebhookFailed(String),
-    /// The conversion webhook of the object's CRD did not answer; `group/version, Kind=…` where the answer has it.
+    /// The conversion webhook of the object's CRD failed; `group/version, Kind=…` if the answer has it.
     ConversionFailed(String),
-    /// A webhook has side effects, so that dry runs are refused; its name where the answer has it.
+    /// A webhook has side effects, so dry runs are refused; its name if the answer has it.
     NoDryRun(String),
-    /// 404: the object, or its kind, is not there.
+    /// 404: the object or its kind does not exist.
     NotFound,
     /// 404 that does not name the object, although the target serves its kind: a proxy may have answered.
     AbsenceUnproven,
-    /// 404 since the object's namespace is not there; its name.
+    /// 404 because the object's namespace does not exist; its name.
     NamespaceMissing(String),
     /// The API group of the object's kind does not answer, so that the object's state is unknown; the group's name.
     GroupUnknown(String),
