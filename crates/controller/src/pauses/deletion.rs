@@ -43,6 +43,7 @@ pub(super) async fn judge_deletion(hub: &Client, namespace: &str, pause: Arc<Pau
                     "the hub does not show why this Pause was deleted; it stays in force until the hub does"
                 );
                 failures += 1;
+                // No event announces that the hub answers again.
                 tokio::time::sleep(RETRY_BACKOFF.jittered_delay(failures, jitter())).await;
             }
         }
